@@ -1,0 +1,65 @@
+//! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
+
+mod info;
+mod measure;
+mod output;
+mod pair;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use info::InfoArgs;
+pub(crate) use measure::MeasureArgs;
+pub(crate) use output::{OutputArgs, ResultArgs, When};
+pub(crate) use pair::PairArgs;
+
+/// Proves which wire your KV cache takes, and how fast.
+///
+/// kvwire moves real transfers between a prefill-side and a decode-side process through NIXL's UCX
+/// backend, checks every byte, and reports bandwidth and latency.
+#[derive(Debug, Parser)]
+#[command(name = "kvwire", version, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure between two processes on this machine.
+    ///
+    /// Starts a target and an initiator, each with an engine process of its own, moves checked bytes
+    /// between them, and prints a table. It says nothing about a network between two hosts.
+    #[command(allow_negative_numbers = true)]
+    Pair(Box<PairArgs>),
+    /// Show which NIXL and UCX would be used, and every place that was searched.
+    Info(InfoArgs),
+    /// The child process that loads NIXL. Started by the other commands, never by hand.
+    #[command(hide = true)]
+    Engine,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_an_environment_variable_and_a_help_line() {
+        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
+            for flag in command.get_arguments().filter(|a| a.get_id() != "help" && a.get_id() != "version") {
+                let name = flag.get_long().unwrap_or_default();
+                let env = flag.get_env().map(|v| v.to_string_lossy().into_owned());
+                let expected = format!("KVWIRE_{}", name.to_uppercase().replace('-', "_"));
+                assert_eq!(env, Some(expected), "--{name} of kvwire {}", command.get_name());
+                assert!(flag.get_help().is_some(), "--{name} has no help");
+            }
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! One case in the engine: its descriptor lists, its requests, its warm-up and its timed loop.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use nixl::{Agent, DescList, RemoteDescList, State, Transfer, TransferOptions};
+
+use super::protocol::{EngineError, ErrorKind, Measured, TelemetryPair, TwoClocks, WarmedUp};
+use super::session::{Session, blocks, layout, nixl_failed, out_of_order};
+use super::timed::{Limits, Outcome, Request, Slot, Timings, Trouble, ns, run};
+use crate::measure::histogram::Recorder;
+use crate::memory::pattern::{EndWords, Key};
+use crate::plan::{Case, Op, Plan};
+
+/// What a notification to the target says. nixlbench's habit: short and constant.
+const NOTIFICATION: &[u8] = b"kvwire";
+/// Shares of the case time for what surrounds the timed loop.
+const WARM_UP_SHARE: u32 = 10;
+const EXTRA_SHARE: u32 = 10;
+/// Transfers timed beside NIXL's telemetry, at most.
+const TELEMETRY_SAMPLES: u64 = 64;
+/// Pairs of transfers with and without a notification, at most.
+const NOTIFY_PAIRS: u64 = 1000;
+/// NIXL counts whole microseconds.
+const TELEMETRY_RESOLUTION_NS: u64 = 1000;
+
+/// The descriptors of all slots of a case, prepared once, as engines do at their handshake.
+pub(crate) struct Lists<'a> {
+    pub(crate) case: Case,
+    local: DescList<'a>,
+    remote: RemoteDescList<'a>,
+    indices: Vec<i32>,
+    prepare: Duration,
+}
+
+impl<'a> Lists<'a> {
+    /// Describes the memory of every slot on both sides.
+    ///
+    /// # Errors
+    /// The peer is not connected, its pool is too small, or NIXL refused the descriptors.
+    pub(crate) fn prepare(session: &'a Session<'_>, case: Case) -> Result<Self, EngineError> {
+        let peer = session.peer.get().ok_or_else(|| out_of_order("a warm-up before the connection"))?;
+        let begin = Instant::now();
+        let ranges: Vec<(usize, usize)> = (0..session.plan.depth)
+            .flat_map(|slot| case.ranges(slot))
+            .map(|(offset, bytes)| (offset as usize, bytes as usize))
+            .collect();
+        let local = session.registration.describe(ranges.iter().copied()).map_err(nixl_failed)?;
+        let remote = peer.remote.describe(&peer.region, ranges.iter().copied()).map_err(nixl_failed)?;
+        let indices = (0..i32::try_from(ranges.len()).unwrap_or(i32::MAX)).collect();
+        Ok(Self { case, local, remote, indices, prepare: begin.elapsed() })
+    }
+
+    fn slot(&self, slot: u32) -> Range<usize> {
+        let batch = self.case.batch as usize;
+        slot as usize * batch..(slot as usize + 1) * batch
+    }
+}
+
+/// One slot's request to NIXL, and the two words that prove each of its transfers.
+struct Wire<'a> {
+    agent: &'a Agent,
+    lists: &'a Lists<'a>,
+    indices: Range<usize>,
+    options: TransferOptions,
+    transfer: Transfer<'a>,
+    ends: Option<EndWords<'a>>,
+    key: Key,
+}
+
+impl<'a> Wire<'a> {
+    fn new(session: &'a Session<'_>, lists: &'a Lists<'a>, slot: u32, notify: bool, key: Key) -> Result<Self, EngineError> {
+        let words = session.memory.words();
+        let blocks = blocks(&lists.case, slot);
+        let ends = match lists.case.op {
+            Op::Read => EndWords::in_destination(words, &blocks),
+            Op::Write => EndWords::in_source(words, &blocks),
+        };
+        let options = TransferOptions {
+            skip_merge: !session.plan.merge,
+            notify: notify.then(|| NOTIFICATION.to_vec()),
+        };
+        let indices = lists.slot(slot);
+        let transfer = make(session.agent, lists, &indices, &options)?;
+        Ok(Self { agent: session.agent, lists, indices, options, transfer, ends: ends.map_err(layout)?, key })
+    }
+}
+
+fn make<'a>(
+    agent: &'a Agent,
+    lists: &'a Lists<'a>,
+    indices: &Range<usize>,
+    options: &TransferOptions,
+) -> Result<Transfer<'a>, EngineError> {
+    let op = match lists.case.op {
+        Op::Read => nixl::Op::Read,
+        Op::Write => nixl::Op::Write,
+    };
+    let chosen = &lists.indices[indices.clone()];
+    agent.make_transfer(op, &lists.local, chosen, &lists.remote, chosen, options).map_err(nixl_failed)
+}
+
+impl Request for Wire<'_> {
+    type Error = EngineError;
+
+    fn remake(&mut self) -> Result<(), EngineError> {
+        self.transfer = make(self.agent, self.lists, &self.indices, &self.options)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn stamp(&mut self, iteration: u32) {
+        let Some(ends) = self.ends else { return };
+        match self.lists.case.op {
+            Op::Read => ends.poison(self.key.epoch()),
+            Op::Write => ends.stamp(self.key, iteration),
+        }
+    }
+
+    #[inline]
+    fn post(&mut self) -> Result<State, EngineError> {
+        self.transfer.post().map_err(nixl_failed)
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<State, EngineError> {
+        self.transfer.poll().map_err(nixl_failed)
+    }
+
+    #[inline]
+    fn arrived(&self, _iteration: u32) -> bool {
+        match (self.lists.case.op, self.ends) {
+            (Op::Read, Some(ends)) => ends.arrived(self.key, 0),
+            // The bytes of a WRITE arrive on the other side: the check of the whole range there looks at the stamps.
+            (Op::Write, _) | (_, None) => true,
+        }
+    }
+}
+
+/// The requests of a case, made once; the warm-up has used them.
+pub(crate) struct CaseRun<'a> {
+    lists: &'a Lists<'a>,
+    slots: Vec<Slot<Wire<'a>>>,
+    /// The request of slot 0 without a notification, to tell what a notification costs.
+    plain: Option<Slot<Wire<'a>>>,
+}
+
+impl<'a> CaseRun<'a> {
+    /// Makes the requests, moves the first transfer of the case, and warms up.
+    ///
+    /// # Errors
+    /// A request could not be made, a transfer failed or stalled.
+    pub(crate) fn warm_up(
+        session: &'a Session<'_>,
+        lists: &'a Lists<'a>,
+        epoch: u32,
+    ) -> Result<(Self, WarmedUp), EngineError> {
+        let plan = session.plan;
+        let key = Key::new(plan.seed, epoch);
+        let begin = Instant::now();
+        let mut slots = vec![Slot::new(Wire::new(session, lists, 0, plan.notify, key)?)];
+        let make_time = begin.elapsed();
+        for slot in 1..plan.depth {
+            slots.push(Slot::new(Wire::new(session, lists, slot, plan.notify, key)?));
+        }
+        let plain = if plan.notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
+        let mut case = Self { lists, slots, plain };
+        let mut timings = Timings::new(plan.recreate);
+        let cold = case.run(session, 0..1, once(plan), &mut timings)?;
+        let limits = Limits {
+            transfers: plan.warmup,
+            time: plan.case_time() / WARM_UP_SHARE,
+            stall: plan.transfer_timeout(),
+            remake: plan.recreate,
+        };
+        let all = 0..case.slots.len();
+        let warm = if plan.warmup == 0 { None } else { Some(case.run(session, all, limits, &mut timings)?) };
+        let warmed = WarmedUp {
+            prepare_ns: ns(lists.prepare),
+            make_ns: ns(make_time),
+            cold_ns: ns(cold.wall),
+            transfers: warm.map_or(0, |outcome| outcome.transfers),
+        };
+        Ok((case, warmed))
+    }
+
+    /// The timed loop, and then, outside of it, NIXL's own timing and the cost of a notification.
+    ///
+    /// # Errors
+    /// A transfer failed or stalled.
+    pub(crate) fn measure(&mut self, session: &Session<'_>, epoch: u32) -> Result<Measured, EngineError> {
+        let plan = session.plan;
+        let key = Key::new(plan.seed, epoch);
+        for slot in self.slots.iter_mut().chain(&mut self.plain) {
+            slot.request.key = key;
+        }
+        let limits = Limits {
+            transfers: plan.samples,
+            time: plan.case_time(),
+            stall: plan.transfer_timeout(),
+            remake: plan.recreate,
+        };
+        let mut timings = Timings::new(plan.recreate);
+        let all = 0..self.slots.len();
+        let outcome = self.run(session, all, limits, &mut timings)?;
+        let (mismatch, arrived_late) = self.look_at_missing(session, epoch, outcome)?;
+        let fine = outcome.missing.is_none();
+        let notify = if fine { self.notify_cost(session)? } else { None };
+        let telemetry = if fine { self.telemetry(session)? } else { None };
+        Ok(Measured {
+            transfers: outcome.transfers,
+            wall_ns: ns(outcome.wall),
+            ended_by_samples: outcome.ended_by_count,
+            prep: timings.prep.and_then(|prep| prep.distribution()),
+            post: timings.post.distribution(),
+            wire: timings.wire.distribution(),
+            total: timings.total.distribution(),
+            notify,
+            notifications: session.notifications_sent.get(),
+            stamps: self.stamps(),
+            checked: self.checked(outcome),
+            mismatch,
+            arrived_late,
+            telemetry,
+        })
+    }
+
+    /// The numbers stamped last, slot by slot; none where the source of the bytes is not stamped.
+    fn stamps(&self) -> Vec<u32> {
+        match self.lists.case.op {
+            Op::Read => Vec::new(),
+            Op::Write => self.slots.iter().map(|slot| slot.iteration).collect(),
+        }
+    }
+
+    fn checked(&self, outcome: Outcome) -> u64 {
+        let looked_at = self.lists.case.op == Op::Read && self.slots.iter().all(|slot| slot.request.ends.is_some());
+        if looked_at { outcome.transfers } else { 0 }
+    }
+
+    /// Says what is wrong with a transfer whose bytes were not there at its completion.
+    fn look_at_missing(
+        &self,
+        session: &Session<'_>,
+        epoch: u32,
+        outcome: Outcome,
+    ) -> Result<(Option<crate::memory::pattern::Mismatch>, bool), EngineError> {
+        let Some(slot) = outcome.missing else { return Ok((None, false)) };
+        match session.check_slot(&self.lists.case, epoch, slot as u32, None)? {
+            Ok(_) => Ok((None, true)),
+            Err(mismatch) => Ok((Some(mismatch), false)),
+        }
+    }
+
+    /// Pairs of transfers, one plain and one with a notification, in changing order: the difference of each pair.
+    fn notify_cost(&mut self, session: &Session<'_>) -> Result<Option<crate::measure::histogram::Distribution>, EngineError> {
+        let plan = session.plan;
+        let Some(mut plain) = self.plain.take() else { return Ok(None) };
+        let mut cost = Recorder::new();
+        let mut timings = Timings::new(plan.recreate);
+        let end = Instant::now() + plan.case_time() / EXTRA_SHARE;
+        for pair in 0..NOTIFY_PAIRS {
+            let notified_first = pair % 2 == 0;
+            let mut walls = [Duration::ZERO; 2];
+            for turn in [notified_first, !notified_first] {
+                // Both share the memory of slot 0, and so its transfer numbers.
+                walls[usize::from(turn)] = if turn {
+                    self.run(session, 0..1, once(plan), &mut timings)?.wall
+                } else {
+                    plain.iteration = self.slots[0].iteration;
+                    let outcome = run(std::slice::from_mut(&mut plain), once(plan), &mut timings);
+                    self.slots[0].iteration = plain.iteration;
+                    outcome.map_err(|trouble| failed(&self.lists.case, plan, trouble))?.wall
+                };
+            }
+            cost.record_ns(ns(walls[1].saturating_sub(walls[0])));
+            if Instant::now() > end {
+                break;
+            }
+        }
+        self.plain = Some(plain);
+        Ok(cost.distribution())
+    }
+
+    /// Some more transfers, timed by NIXL as well. `None` when this NIXL does not tell.
+    fn telemetry(&mut self, session: &Session<'_>) -> Result<Option<TelemetryPair>, EngineError> {
+        let plan = session.plan;
+        let mut timings = Timings::new(plan.recreate);
+        let mut post = Compared::default();
+        let mut total = Compared::default();
+        let mut last = None;
+        let end = Instant::now() + plan.case_time() / EXTRA_SHARE;
+        for _ in 0..TELEMETRY_SAMPLES {
+            self.run(session, 0..1, once(plan), &mut timings)?;
+            let Some(seen) = self.slots[0].request.transfer.telemetry().map_err(nixl_failed)? else {
+                return Ok(None);
+            };
+            let (our_post, our_total) = self.slots[0].last();
+            post.add(ns(our_post), seen.post_us * TELEMETRY_RESOLUTION_NS);
+            total.add(ns(our_total), seen.transfer_us * TELEMETRY_RESOLUTION_NS);
+            last = Some(seen);
+            if Instant::now() > end {
+                break;
+            }
+        }
+        Ok(last.map(|seen| TelemetryPair {
+            samples: total.ours.len() as u64,
+            resolution_ns: TELEMETRY_RESOLUTION_NS,
+            post: post.medians(),
+            total: total.medians(),
+            descriptors: seen.descriptors,
+            bytes: seen.total_bytes,
+        }))
+    }
+
+    fn run(
+        &mut self,
+        session: &Session<'_>,
+        slots: Range<usize>,
+        limits: Limits,
+        timings: &mut Timings,
+    ) -> Result<Outcome, EngineError> {
+        let outcome = run(&mut self.slots[slots], limits, timings)
+            .map_err(|trouble| failed(&self.lists.case, session.plan, trouble))?;
+        if session.plan.notify {
+            session.notifications_sent.set(session.notifications_sent.get() + outcome.transfers);
+        }
+        Ok(outcome)
+    }
+}
+
+/// Limits of a single transfer.
+fn once(plan: &Plan) -> Limits {
+    Limits { transfers: 1, time: Duration::ZERO, stall: plan.transfer_timeout(), remake: plan.recreate }
+}
+
+fn failed(case: &Case, plan: &Plan, trouble: Trouble<EngineError>) -> EngineError {
+    match trouble {
+        Trouble::Failed(error) => error,
+        Trouble::Stalled { slot, completed } => EngineError {
+            kind: ErrorKind::Stalled,
+            message: format!(
+                "{case}: a posted transfer (slot {slot}, after {completed} that completed) did not complete within {:?}",
+                plan.transfer_timeout()
+            ),
+        },
+    }
+}
+
+/// The same times by two clocks, transfer by transfer.
+#[derive(Default)]
+struct Compared {
+    ours: Vec<u64>,
+    theirs: Vec<u64>,
+    apart: Vec<i64>,
+}
+
+impl Compared {
+    fn add(&mut self, ours: u64, theirs: u64) {
+        self.ours.push(ours);
+        self.theirs.push(theirs);
+        self.apart.push(ours.cast_signed() - theirs.cast_signed());
+    }
+
+    /// Medians. That of the differences is not the difference of those: noise that both clocks saw cancels out.
+    fn medians(mut self) -> TwoClocks {
+        TwoClocks {
+            ours_ns: median(&mut self.ours),
+            nixl_ns: median(&mut self.theirs),
+            apart_ns: median(&mut self.apart),
+        }
+    }
+}
+
+fn median<T: Ord + Copy + Default>(values: &mut [T]) -> T {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}

@@ -1,0 +1,96 @@
+//! Where commands come in and events go out: the engine's end of the pipe.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nixl::Agent;
+
+use super::protocol::{Command, Event, read_frame, write_frame};
+use super::process::leave;
+
+/// The engine's end of the pipe to its supervisor.
+pub(crate) struct Desk {
+    commands: Receiver<Command>,
+    pipe: UnixStream,
+    listening: bool,
+    heard: u64,
+}
+
+impl Desk {
+    /// Takes standard input, which the supervisor made a socket, and starts reading commands from it.
+    ///
+    /// A thread of its own reads, so that the end of the supervisor is noticed even inside a timed loop;
+    /// it sleeps in the kernel all the while.
+    ///
+    /// # Errors
+    /// Standard input is not a socket: the engine was started by hand.
+    pub(crate) fn open() -> io::Result<Self> {
+        let stdin = rustix::stdio::stdin().try_clone_to_owned()?;
+        let pipe = UnixStream::from(stdin);
+        pipe.peer_addr()?;
+        let mut reading = pipe.try_clone()?;
+        let (sender, commands) = channel();
+        thread::Builder::new().name("commands".to_owned()).spawn(move || {
+            // The end of the pipe, a broken frame, or an agent thread that is gone: nobody is left to work for.
+            while let Ok(Some(command)) = read_frame(&mut reading) {
+                if sender.send(command).is_err() {
+                    break;
+                }
+            }
+            leave(0)
+        })?;
+        Ok(Self { commands, pipe, listening: false, heard: 0 })
+    }
+
+    /// The next command; `None` when the supervisor is gone. While listening, notifications are taken meanwhile.
+    pub(crate) fn next(&mut self, agent: &Agent) -> Option<Command> {
+        if !self.listening {
+            return self.first();
+        }
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => return Some(command),
+                Err(TryRecvError::Disconnected) => return None,
+                // An error here would come back with the next command that uses the agent.
+                Err(TryRecvError::Empty) => drop(self.take_notifications(agent)),
+            }
+        }
+    }
+
+    /// The next command of an engine that has no agent yet.
+    pub(crate) fn first(&mut self) -> Option<Command> {
+        self.commands.recv().ok()
+    }
+
+    /// Takes notifications from now on while waiting for commands. As in an inference engine, that keeps a core busy.
+    pub(crate) fn listen(&mut self) {
+        self.listening = true;
+    }
+
+    /// Takes notifications until `expected` have come in all, or the time is over.
+    ///
+    /// # Errors
+    /// NIXL could not say what has come.
+    pub(crate) fn hear(&mut self, agent: &Agent, expected: u64, timeout_ms: u64) -> Result<u64, nixl::Error> {
+        let end = Instant::now() + Duration::from_millis(timeout_ms);
+        while self.heard < expected && Instant::now() < end {
+            self.take_notifications(agent)?;
+        }
+        Ok(self.heard)
+    }
+
+    fn take_notifications(&mut self, agent: &Agent) -> Result<(), nixl::Error> {
+        self.heard += agent.notifications(|_, _| {})? as u64;
+        Ok(())
+    }
+
+    /// Sends an event. A supervisor that is gone ends the engine.
+    pub(crate) fn answer(&mut self, event: &Event) {
+        if write_frame(&mut self.pipe, event).is_err() {
+            leave(0);
+        }
+    }
+}

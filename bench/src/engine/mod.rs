@@ -1,0 +1,19 @@
+//! The engine: a child process that alone loads NIXL, owns memory and runs the timed loops.
+//!
+//! `handle` is the supervisor's side of it; everything else runs in the child.
+
+mod case;
+mod desk;
+mod handle;
+mod library;
+mod log;
+mod process;
+pub(crate) mod protocol;
+mod session;
+mod timed;
+
+pub(crate) use handle::{Engine, EngineFailure, Phase};
+pub(crate) use library::places;
+pub(crate) use process::main;
+pub(crate) use session::initiator_end;
+pub(crate) use timed::ns as timed_ns;

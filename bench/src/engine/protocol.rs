@@ -1,0 +1,331 @@
+//! What a supervisor and its engine say to each other: one JSON document a frame, commands down, events up.
+//!
+//! A frame is a 4-byte big-endian length and that many bytes. Nothing is said inside a timed loop.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+
+use checks::NixlIdentity;
+use nixl::RemoteRegion;
+use serde::{Deserialize, Serialize};
+
+use crate::measure::histogram::Distribution;
+use crate::memory::pattern::Mismatch;
+use crate::plan::{Case, Plan};
+
+/// The largest frame, in bytes: a metadata blob of many registrations fits many times over.
+pub(crate) const FRAME_MAX: usize = 64 << 20;
+
+/// Which end of the transfers of a case the engine's memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum End {
+    /// The bytes come from here: fill with the pattern of the epoch.
+    Source,
+    /// The bytes arrive here: poison, so that what was there before cannot pass for what arrived.
+    Consumer,
+}
+
+/// From the supervisor to its engine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Command {
+    /// Load NIXL and say what is there, without a transfer.
+    Inspect { nixl_lib: Option<String> },
+    /// Load NIXL, create the agent and its UCX backend, allocate and register the pool.
+    Open { agent: String, nixl_lib: Option<String>, plan: Box<Plan> },
+    /// Load the peer's metadata and remember where its pool is.
+    Connect { metadata: Blob, region: RemoteRegion },
+    /// Make this side's memory ready for a case.
+    Prepare { case: Case, epoch: u32, end: End },
+    /// Make the requests of a case; first transfer, then warm-up.
+    WarmUp { case: Case, epoch: u32 },
+    /// The timed loop over the requests that the warm-up made.
+    Measure { epoch: u32 },
+    /// Compare this side's memory with the pattern. `stamps[slot]` is the number
+    /// of the slot's last stamped transfer; empty where the source is not stamped.
+    Verify { case: Case, epoch: u32, stamps: Vec<u32> },
+    /// From now on, take notifications between commands.
+    Listen,
+    /// Take notifications until `expected` have come in all or the time is over, and say how many came.
+    Heard { expected: u64, timeout_ms: u64 },
+}
+
+/// From the engine to its supervisor: one event for each command.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Event {
+    /// To [`Command::Inspect`].
+    Inspected(Box<Inspection>),
+    /// To [`Command::Open`].
+    Opened(Box<Opened>),
+    /// To [`Command::Connect`], [`Command::Prepare`] and [`Command::Listen`].
+    Done { ns: u64 },
+    /// To [`Command::WarmUp`].
+    Warm(WarmedUp),
+    /// To [`Command::Measure`].
+    Measured(Box<Measured>),
+    /// To [`Command::Verify`].
+    Verified(Verified),
+    /// To [`Command::Heard`].
+    Heard { notifications: u64 },
+    /// To any command: it could not be carried out.
+    Failed(EngineError),
+}
+
+/// A NIXL installation as an engine found it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Inspection {
+    /// What was loaded.
+    pub(crate) nixl: NixlIdentity,
+    /// Names of the plugins that NIXL lists.
+    pub(crate) plugins: Vec<String>,
+    /// Memory kinds that the UCX backend takes.
+    pub(crate) memory_kinds: Vec<String>,
+    /// Parameters of the UCX backend with their defaults.
+    pub(crate) backend_params: BTreeMap<String, String>,
+    /// Every place that was looked at, in order.
+    pub(crate) searched: Vec<Place>,
+}
+
+/// A place where NIXL may stand.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// The file; holds a `*` where no folder matched.
+    pub(crate) path: String,
+    /// Why it was looked at.
+    pub(crate) origin: String,
+    /// Whether the file is there.
+    pub(crate) exists: bool,
+}
+
+/// An engine that is ready to be connected.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    /// What was loaded.
+    pub(crate) nixl: NixlIdentity,
+    /// Where the pool is, for the peer.
+    pub(crate) region: RemoteRegion,
+    /// NIXL's metadata of this agent, for the peer.
+    pub(crate) metadata: Blob,
+    /// Phases in order, with their time in nanoseconds: load, agent, backend, allocate, register.
+    pub(crate) phases: Vec<(String, u64)>,
+}
+
+/// What happened before the timed loop.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct WarmedUp {
+    /// Building descriptor lists (both sides'), in nanoseconds.
+    pub(crate) prepare_ns: u64,
+    /// Making the request of the first slot, in nanoseconds.
+    pub(crate) make_ns: u64,
+    /// The first transfer of the case, in nanoseconds.
+    pub(crate) cold_ns: u64,
+    /// Warm-up transfers after it.
+    pub(crate) transfers: u64,
+}
+
+/// What the timed loop saw.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// Timed transfers.
+    pub(crate) transfers: u64,
+    /// From the first post to the last completion, in nanoseconds.
+    pub(crate) wall_ns: u64,
+    /// True when the number of samples ended the loop, false when its time did.
+    pub(crate) ended_by_samples: bool,
+    /// Making the request; only when it is made per transfer.
+    pub(crate) prep: Option<Distribution>,
+    /// The call that posts.
+    pub(crate) post: Option<Distribution>,
+    /// From the return of the post to the completion.
+    pub(crate) wire: Option<Distribution>,
+    /// What an engine waits for.
+    pub(crate) total: Option<Distribution>,
+    /// Extra time of a transfer that carries a notification.
+    pub(crate) notify: Option<Distribution>,
+    /// Notifications sent in all.
+    pub(crate) notifications: u64,
+    /// Number of the last transfer of each slot, as stamped into its data.
+    pub(crate) stamps: Vec<u32>,
+    /// Transfers whose stamps this side checked at completion.
+    pub(crate) checked: u64,
+    /// The first transfer that completed without its bytes.
+    pub(crate) mismatch: Option<Mismatch>,
+    /// A transfer was reported complete before its bytes were there; they came later.
+    pub(crate) arrived_late: bool,
+    /// NIXL's own timing of some more transfers, beside ours.
+    pub(crate) telemetry: Option<TelemetryPair>,
+}
+
+/// One time of the same transfers by two clocks: medians in nanoseconds.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct TwoClocks {
+    /// By kvwire.
+    pub(crate) ours_ns: u64,
+    /// By NIXL.
+    pub(crate) nixl_ns: u64,
+    /// Median of kvwire's less NIXL's, transfer by transfer.
+    pub(crate) apart_ns: i64,
+}
+
+/// The same transfers timed by kvwire and by NIXL.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct TelemetryPair {
+    /// Transfers compared.
+    pub(crate) samples: u64,
+    /// NIXL's resolution.
+    pub(crate) resolution_ns: u64,
+    /// The post call.
+    pub(crate) post: TwoClocks,
+    /// From the start of the post call to the completion.
+    pub(crate) total: TwoClocks,
+    /// Descriptors of one transfer as NIXL posted it.
+    pub(crate) descriptors: u64,
+    /// Bytes of one transfer as NIXL counted it.
+    pub(crate) bytes: u64,
+}
+
+/// What the check of the data found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Verified {
+    /// Bytes compared.
+    pub(crate) bytes: u64,
+    /// The first difference.
+    pub(crate) mismatch: Option<Mismatch>,
+}
+
+/// What kind of thing went wrong in an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ErrorKind {
+    /// No NIXL was found.
+    NixlMissing,
+    /// A NIXL was found and cannot be used, or has no UCX backend.
+    NixlUnusable,
+    /// A NIXL or UCX call failed.
+    Nixl,
+    /// A posted transfer did not complete in time. The engine must not be used any more.
+    Stalled,
+    /// Memory could not be had.
+    Memory,
+    /// The supervisor asked for something impossible: a fault in kvwire.
+    Protocol,
+}
+
+/// A command that could not be carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct EngineError {
+    /// What kind of thing it is.
+    pub(crate) kind: ErrorKind,
+    /// What was called, on what, and what came back.
+    pub(crate) message: String,
+}
+
+/// Bytes that travel in JSON, as base64.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Blob(pub Vec<u8>);
+
+impl std::fmt::Debug for Blob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Blob({} bytes)", self.0.len())
+    }
+}
+
+impl Serialize for Blob {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use base64::Engine as _;
+        serializer.serialize_str(&base64::engine::general_purpose::STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use base64::Engine as _;
+        let text = String::deserialize(deserializer)?;
+        base64::engine::general_purpose::STANDARD.decode(text).map(Blob).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Writes one frame. Called by the engine, which may block.
+///
+/// # Errors
+/// The pipe is gone, or the message is larger than [`FRAME_MAX`].
+pub(crate) fn write_frame<T: Serialize>(pipe: &mut impl Write, message: &T) -> io::Result<()> {
+    let frame = encode(message)?;
+    pipe.write_all(&frame)?;
+    pipe.flush()
+}
+
+/// One frame with its length in front.
+///
+/// # Errors
+/// The message is larger than [`FRAME_MAX`].
+pub(crate) fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, message)?;
+    let length = u32::try_from(frame.len() - 4).ok().filter(|n| *n as usize <= FRAME_MAX);
+    let length = length.ok_or_else(|| io::Error::other("a message to the engine is too large"))?;
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    Ok(frame)
+}
+
+/// Reads one frame; `None` at the end of the pipe.
+///
+/// # Errors
+/// The pipe broke inside a frame, or the frame is not a message.
+pub(crate) fn read_frame<T: for<'de> Deserialize<'de>>(pipe: &mut impl Read) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    match pipe.read_exact(&mut length) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(e) => return Err(e),
+    }
+    let mut body = vec![0; checked_length(length)?];
+    pipe.read_exact(&mut body)?;
+    Ok(Some(serde_json::from_slice(&body)?))
+}
+
+/// The length of a frame from its first four bytes.
+///
+/// # Errors
+/// It is larger than [`FRAME_MAX`].
+pub(crate) fn checked_length(length: [u8; 4]) -> io::Result<usize> {
+    let length = u32::from_be_bytes(length) as usize;
+    if length > FRAME_MAX {
+        return Err(io::Error::other(format!("a frame of {length} bytes is larger than {FRAME_MAX}")));
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_survives_the_pipe() {
+        let mut pipe = Vec::new();
+        write_frame(&mut pipe, &Command::Heard { expected: 7, timeout_ms: 100 }).unwrap();
+        let mut pipe = pipe.as_slice();
+        let back: Option<Command> = read_frame(&mut pipe).unwrap();
+        assert!(matches!(back, Some(Command::Heard { expected: 7, timeout_ms: 100 })));
+        assert!(read_frame::<Command>(&mut pipe).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_giant_frame_is_refused_before_memory_is_taken() {
+        let mut pipe: &[u8] = &[0xff, 0xff, 0xff, 0xff, 0];
+        assert!(read_frame::<Command>(&mut pipe).is_err());
+    }
+
+    #[test]
+    fn a_frame_cut_short_is_an_error_and_not_an_end() {
+        let mut pipe: &[u8] = &[0, 0, 0, 9, b'{'];
+        assert!(read_frame::<Command>(&mut pipe).is_err());
+    }
+
+    #[test]
+    fn a_blob_is_base64_in_json_and_says_only_its_size_in_debug() {
+        let blob = Blob(vec![0, 255, 7]);
+        assert_eq!(serde_json::to_string(&blob).unwrap(), "\"AP8H\"");
+        assert_eq!(serde_json::from_str::<Blob>("\"AP8H\"").unwrap(), blob);
+        assert_eq!(format!("{blob:?}"), "Blob(3 bytes)");
+    }
+}

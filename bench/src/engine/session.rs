@@ -1,0 +1,247 @@
+//! An open engine: one agent, one registered pool, and the commands that use them.
+
+use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nixl::{Agent, AgentConfig, HostMemory, Populate, Registration, Remote, RemoteRegion};
+
+use super::case::{CaseRun, Lists};
+use super::desk::Desk;
+use super::library::{Loaded, identity};
+use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, Opened, Verified};
+use super::timed::ns;
+use crate::memory::pattern::{Block, CheckError, EndWords, Expected, Key, Mismatch, Span, fill, poison, verify};
+use crate::plan::{Case, Op, Plan};
+
+/// The backend that kvwire is about.
+pub(crate) const BACKEND: &str = "UCX";
+
+/// What every command of an open engine works on.
+pub(crate) struct Session<'a> {
+    pub(crate) agent: &'a Agent,
+    pub(crate) registration: &'a Registration<'a>,
+    pub(crate) memory: &'a HostMemory,
+    pub(crate) plan: &'a Plan,
+    pub(crate) peer: OnceCell<Peer<'a>>,
+    /// Notifications sent since the engine was opened.
+    pub(crate) notifications_sent: Cell<u64>,
+}
+
+/// The other side, once its metadata is loaded.
+pub(crate) struct Peer<'a> {
+    pub(crate) remote: Remote<'a>,
+    pub(crate) region: RemoteRegion,
+}
+
+/// Opens NIXL, says so, and serves commands until the pipe ends.
+///
+/// # Errors
+/// Nothing could be opened. Later failures are answers to the commands that met them.
+pub(crate) fn serve(desk: &mut Desk, loaded: &Loaded, name: &str, plan: &Plan) -> Result<(), EngineError> {
+    let mut phases = vec![("load".to_owned(), loaded.load_ns)];
+    let agent = timed(&mut phases, "agent", || {
+        Agent::new(&loaded.library, name, &AgentConfig { progress_thread: true, progress_delay_us: 0, telemetry: true })
+            .map_err(nixl_failed)
+    })?;
+    require_backend(&agent)?;
+    let backend = timed(&mut phases, "backend", || {
+        agent.create_backend(BACKEND, &BTreeMap::new()).map_err(nixl_failed)
+    })?;
+    let memory = timed(&mut phases, "allocate", || {
+        let bytes = usize::try_from(plan.pool_bytes).unwrap_or(usize::MAX);
+        HostMemory::new(bytes, Populate::Now)
+            .map(Arc::new)
+            .map_err(|e| EngineError { kind: ErrorKind::Memory, message: e.to_string() })
+    })?;
+    let registration =
+        timed(&mut phases, "register", || agent.register(&backend, &memory).map_err(nixl_failed))?;
+    let metadata = agent.local_metadata().map_err(nixl_failed)?;
+    desk.answer(&Event::Opened(Box::new(Opened {
+        nixl: identity(loaded),
+        region: registration.region(),
+        metadata: Blob(metadata),
+        phases,
+    })));
+    let session = Session {
+        agent: &agent,
+        registration: &registration,
+        memory: &memory,
+        plan,
+        peer: OnceCell::new(),
+        notifications_sent: Cell::new(0),
+    };
+    session.work(desk);
+    // The process leaves without destructors: what is still registered goes with it.
+    Ok(())
+}
+
+/// A NIXL without the plugin is told apart from one whose plugin fails.
+pub(crate) fn require_backend(agent: &Agent) -> Result<(), EngineError> {
+    let plugins = agent.plugins().map_err(nixl_failed)?;
+    if plugins.iter().any(|name| name == BACKEND) {
+        return Ok(());
+    }
+    let listed = if plugins.is_empty() { "none".to_owned() } else { plugins.join(", ") };
+    Err(EngineError {
+        kind: ErrorKind::NixlUnusable,
+        message: format!("this NIXL has no {BACKEND} backend plugin; the plugins it lists: {listed}"),
+    })
+}
+
+pub(crate) fn nixl_failed(error: nixl::Error) -> EngineError {
+    EngineError { kind: ErrorKind::Nixl, message: error.to_string() }
+}
+
+pub(crate) fn out_of_order(what: &str) -> EngineError {
+    EngineError { kind: ErrorKind::Protocol, message: format!("{what} came out of order") }
+}
+
+fn timed<T>(
+    phases: &mut Vec<(String, u64)>,
+    name: &str,
+    work: impl FnOnce() -> Result<T, EngineError>,
+) -> Result<T, EngineError> {
+    let begin = Instant::now();
+    let done = work()?;
+    phases.push((name.to_owned(), ns(begin.elapsed())));
+    Ok(done)
+}
+
+impl Session<'_> {
+    /// Serves commands until the pipe ends. A case holds its requests from its warm-up to the next one.
+    fn work(&self, desk: &mut Desk) {
+        let mut next = desk.next(self.agent);
+        while let Some(command) = next {
+            next = match command {
+                Command::WarmUp { case, epoch } => self.hold(case, epoch, desk),
+                other => {
+                    let event = self.simple(desk, &other).unwrap_or_else(Event::Failed);
+                    desk.answer(&event);
+                    desk.next(self.agent)
+                }
+            };
+        }
+    }
+
+    /// Warms a case up and serves commands while its requests exist; gives back the one that starts the next case.
+    fn hold(&self, case: Case, epoch: u32, desk: &mut Desk) -> Option<Command> {
+        let lists = match Lists::prepare(self, case) {
+            Ok(lists) => lists,
+            Err(error) => return self.refuse(error, desk),
+        };
+        let mut run = match CaseRun::warm_up(self, &lists, epoch) {
+            Ok((run, warm)) => {
+                desk.answer(&Event::Warm(warm));
+                run
+            }
+            Err(error) => return self.refuse(error, desk),
+        };
+        loop {
+            let event = match desk.next(self.agent)? {
+                command @ Command::WarmUp { .. } => return Some(command),
+                Command::Measure { epoch } => run.measure(self, epoch).map(|m| Event::Measured(Box::new(m))),
+                other => self.simple(desk, &other),
+            };
+            desk.answer(&event.unwrap_or_else(Event::Failed));
+        }
+    }
+
+    fn refuse(&self, error: EngineError, desk: &mut Desk) -> Option<Command> {
+        desk.answer(&Event::Failed(error));
+        desk.next(self.agent)
+    }
+
+    fn simple(&self, desk: &mut Desk, command: &Command) -> Result<Event, EngineError> {
+        let begin = Instant::now();
+        match command {
+            Command::Connect { metadata, region } => self.connect(&metadata.0, region)?,
+            Command::Prepare { case, epoch, end } => self.prepare(case, *epoch, *end)?,
+            Command::Verify { case, epoch, stamps } => {
+                return self.verify(case, *epoch, stamps).map(Event::Verified);
+            }
+            Command::Listen => desk.listen(),
+            Command::Heard { expected, timeout_ms } => {
+                let notifications = desk.hear(self.agent, *expected, *timeout_ms).map_err(nixl_failed)?;
+                return Ok(Event::Heard { notifications });
+            }
+            Command::Measure { .. } => return Err(out_of_order("a timed loop without a warm-up")),
+            Command::Inspect { .. } | Command::Open { .. } | Command::WarmUp { .. } => {
+                return Err(out_of_order("a command for a fresh engine"));
+            }
+        }
+        Ok(Event::Done { ns: ns(begin.elapsed()) })
+    }
+
+    fn connect(&self, metadata: &[u8], region: &RemoteRegion) -> Result<(), EngineError> {
+        let remote = self.agent.load_remote(metadata).map_err(nixl_failed)?;
+        self.peer.set(Peer { remote, region: region.clone() }).map_err(|_| out_of_order("a second connection"))
+    }
+
+    fn prepare(&self, case: &Case, epoch: u32, end: End) -> Result<(), EngineError> {
+        let key = Key::new(self.plan.seed, epoch);
+        for slot in 0..self.plan.depth {
+            for (offset, bytes) in case.ranges(slot) {
+                let span = Span::of(self.memory.words(), offset, bytes).map_err(layout)?;
+                match end {
+                    End::Source => fill(span, key, offset).map_err(layout)?,
+                    End::Consumer => poison(span, epoch),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&self, case: &Case, epoch: u32, stamps: &[u32]) -> Result<Verified, EngineError> {
+        let mut bytes = 0;
+        for slot in 0..self.plan.depth {
+            let stamp = stamps.get(slot as usize).copied();
+            match self.check_slot(case, epoch, slot, stamp)? {
+                Ok(checked) => bytes += checked,
+                Err(mismatch) => return Ok(Verified { bytes, mismatch: Some(mismatch) }),
+            }
+        }
+        Ok(Verified { bytes, mismatch: None })
+    }
+
+    /// Compares the memory of one slot; the inner result is the judgement on the data.
+    pub(crate) fn check_slot(
+        &self,
+        case: &Case,
+        epoch: u32,
+        slot: u32,
+        stamp: Option<u32>,
+    ) -> Result<Result<u64, Mismatch>, EngineError> {
+        let blocks = blocks(case, slot);
+        let words = self.memory.words();
+        let ends = EndWords::in_destination(words, &blocks).map_err(layout)?;
+        let expected = Expected {
+            key: Key::new(self.plan.seed, epoch),
+            poison_salt: epoch,
+            stamp: ends.zip(stamp).map(|(ends, iteration)| ends.as_stamp(iteration)),
+        };
+        match verify(words, &blocks, &expected) {
+            Ok(bytes) => Ok(Ok(bytes)),
+            Err(CheckError::Data(mismatch)) => Ok(Err(*mismatch)),
+            Err(CheckError::Layout(error)) => Err(layout(error)),
+        }
+    }
+}
+
+/// The descriptors of one slot as the pattern sees them: the same offsets on both sides.
+pub(crate) fn blocks(case: &Case, slot: u32) -> Vec<Block> {
+    case.ranges(slot).map(|(offset, bytes)| Block { source: offset, destination: offset, bytes }).collect()
+}
+
+pub(crate) fn layout(error: crate::memory::pattern::SpanError) -> EngineError {
+    EngineError { kind: ErrorKind::Protocol, message: format!("the case does not fit the pool: {error}") }
+}
+
+/// Which end of a case's transfers the initiator's memory is.
+pub(crate) fn initiator_end(op: Op) -> End {
+    match op {
+        Op::Read => End::Consumer,
+        Op::Write => End::Source,
+    }
+}

@@ -1,0 +1,45 @@
+//! kvwire proves which wire a KV cache takes, and how fast.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod engine;
+mod exit;
+mod info;
+mod measure;
+mod memory;
+mod plan;
+mod preflight;
+mod report;
+mod run;
+mod terminal;
+mod verdict;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::Exit;
+use terminal::Terminal;
+
+fn main() -> ExitCode {
+    let begin = Instant::now();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let exit = match cli.command {
+        Command::Engine => engine::main(),
+        Command::Info(args) => info::run(&args, &Terminal::new(&args.output)),
+        Command::Pair(args) => run::pair(&args, &Terminal::new(&args.output), begin),
+    };
+    exit.into()
+}
+
+/// Help and version are results; everything else that the parser says is a wrong command line.
+fn usage(error: &clap::Error) -> ExitCode {
+    // Ignored: when even this cannot be printed, the exit code still tells.
+    let _ = error.print();
+    if error.use_stderr() { Exit::Usage.into() } else { Exit::Trusted.into() }
+}

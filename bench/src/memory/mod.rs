@@ -1,0 +1,3 @@
+//! Memory that transfers move: its content, and how it is checked.
+
+pub(crate) mod pattern;

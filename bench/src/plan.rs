@@ -1,0 +1,454 @@
+//! What will be measured: resolved, validated and immutable. No I/O here.
+//!
+//! A plan is made once, on the initiator, from what the user typed. It travels to the target and into the
+//! result, so that a reader can repeat the run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::measure::units::ByteSize;
+
+/// The direction of a transfer, seen from the initiator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum Op {
+    /// The initiator (decode) pulls from the target.
+    Read,
+    /// The initiator (prefill) pushes to the target.
+    Write,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "READ",
+            Self::Write => "WRITE",
+        })
+    }
+}
+
+/// One case: a shape, an operation and a size. Every case of a plan ends as pass, fail or not run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Case {
+    /// Direction.
+    pub(crate) op: Op,
+    /// Bytes of one descriptor.
+    pub(crate) block_bytes: u64,
+    /// Descriptors in one transfer.
+    pub(crate) batch: u32,
+}
+
+impl Case {
+    /// Payload of one transfer in bytes.
+    pub(crate) fn transfer_bytes(&self) -> u64 {
+        self.block_bytes * u64::from(self.batch)
+    }
+
+    /// Distance between two descriptors in the pool, in bytes: whole words, since the pattern is made of words.
+    pub(crate) fn stride(&self) -> u64 {
+        self.block_bytes.next_multiple_of(8)
+    }
+
+    /// Bytes of the pool that `depth` transfers at once occupy.
+    pub(crate) fn footprint(&self, depth: u32) -> u64 {
+        self.stride() * u64::from(self.batch) * u64::from(depth)
+    }
+
+    /// Byte ranges `(offset, length)` in the pool of the transfer in `slot`, the same on both sides.
+    pub(crate) fn ranges(&self, slot: u32) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let base = self.footprint(slot);
+        (0..u64::from(self.batch)).map(move |block| (base + block * self.stride(), self.block_bytes))
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} x{}", self.op, ByteSize(self.block_bytes), self.batch)
+    }
+}
+
+/// Everything that decides what is measured and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Plan {
+    /// The cases in the order in which they run.
+    pub(crate) cases: Vec<Case>,
+    /// Transfers outstanding at once (closed loop).
+    pub(crate) depth: u32,
+    /// Untimed transfers before the timed loop, at most; a tenth of the case time ends them earlier.
+    pub(crate) warmup: u64,
+    /// Timed transfers of a case, at most.
+    pub(crate) samples: u64,
+    /// Time of the timed loop of one case, at most, in milliseconds.
+    pub(crate) case_time_ms: u64,
+    /// Time of the whole run, at most, in milliseconds; a case that would start later is not run.
+    pub(crate) total_time_ms: Option<u64>,
+    /// Seed of the data pattern.
+    pub(crate) seed: u64,
+    /// Memory registered on each side, in bytes.
+    pub(crate) pool_bytes: u64,
+    /// NIXL may merge neighbouring descriptors into one (its default).
+    pub(crate) merge: bool,
+    /// A request is made anew for every transfer instead of once per case.
+    pub(crate) recreate: bool,
+    /// Every timed transfer carries a completion notification to the target.
+    pub(crate) notify: bool,
+    /// A transfer that takes longer has stalled and ends the run, in milliseconds.
+    pub(crate) transfer_timeout_ms: u64,
+    /// Environment given to the engines on top of their own, as `KEY=VALUE` on the command line.
+    pub(crate) ucx_env: BTreeMap<String, String>,
+}
+
+impl Plan {
+    /// Time of one timed loop, at most.
+    pub(crate) fn case_time(&self) -> Duration {
+        Duration::from_millis(self.case_time_ms)
+    }
+
+    /// Time of the whole run, at most.
+    pub(crate) fn total_time(&self) -> Option<Duration> {
+        self.total_time_ms.map(Duration::from_millis)
+    }
+
+    /// A transfer that takes longer has stalled.
+    pub(crate) fn transfer_timeout(&self) -> Duration {
+        Duration::from_millis(self.transfer_timeout_ms)
+    }
+
+    /// The longest that `case` may keep an engine busy in one command, stall included.
+    pub(crate) fn longest_command(&self) -> Duration {
+        self.case_time() * 2 + self.transfer_timeout() * 2 + Duration::from_secs(10)
+    }
+}
+
+/// What a user asked for, already parsed value by value, not yet checked as a whole.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// Descriptor sizes in bytes, in order.
+    pub(crate) sizes: Vec<u64>,
+    /// Descriptors per transfer, in order.
+    pub(crate) batches: Vec<u32>,
+    /// Directions, in order.
+    pub(crate) ops: Vec<Op>,
+    /// See [`Plan::depth`].
+    pub(crate) depth: u32,
+    /// See [`Plan::warmup`].
+    pub(crate) warmup: u64,
+    /// See [`Plan::samples`].
+    pub(crate) samples: u64,
+    /// Time of one timed loop; `None` lets the total time decide, or the default.
+    pub(crate) case_time: Option<Duration>,
+    /// See [`Plan::total_time_ms`].
+    pub(crate) total_time: Option<Duration>,
+    /// Seed; `None` draws one.
+    pub(crate) seed: u64,
+    /// Bytes to register on each side; `None` takes what the largest case needs.
+    pub(crate) pool: Option<u64>,
+    /// Bytes that one side may take; `None` means `memory_limit`.
+    pub(crate) max_memory: Option<u64>,
+    /// Bytes that one side can have on this machine, and why that many.
+    pub(crate) memory_limit: u64,
+    /// See [`Plan::merge`].
+    pub(crate) merge: bool,
+    /// See [`Plan::recreate`].
+    pub(crate) recreate: bool,
+    /// See [`Plan::notify`].
+    pub(crate) notify: bool,
+    /// See [`Plan::transfer_timeout_ms`].
+    pub(crate) transfer_timeout: Duration,
+    /// See [`Plan::ucx_env`].
+    pub(crate) ucx_env: BTreeMap<String, String>,
+}
+
+/// A value that cannot be measured: which flag, what is wrong with it, what to type instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{flag}: {problem}\n  fix: {fix}")]
+pub(crate) struct PlanError {
+    /// The flag to change, for example `--pool`.
+    pub(crate) flag: &'static str,
+    /// What is wrong.
+    pub(crate) problem: String,
+    /// What to type instead.
+    pub(crate) fix: String,
+}
+
+fn refuse<T>(flag: &'static str, problem: impl Into<String>, fix: impl Into<String>) -> Result<T, PlanError> {
+    Err(PlanError { flag, problem: problem.into(), fix: fix.into() })
+}
+
+/// Time of one timed loop when neither `--case-time` nor `--total-time` is given.
+const CASE_TIME_DEFAULT: Duration = Duration::from_millis(500);
+/// Share of the total time that the timed loops may take; the rest is filling, warm-up and checking.
+const TIMED_SHARE: f64 = 0.6;
+/// Descriptors of one transfer, at most: NIXL's index lists are 32-bit and a request holds them all.
+const BATCH_MAX: u32 = 1 << 20;
+/// Outstanding requests, at most.
+const DEPTH_MAX: u32 = 4096;
+/// Registered memory is a multiple of this, so that large pages can back it.
+const POOL_UNIT: u64 = 2 << 20;
+
+impl Request {
+    /// Checks the request as a whole and expands it into cases.
+    ///
+    /// # Errors
+    /// The first value that cannot be measured, with the flag and the fix.
+    pub(crate) fn resolve(self) -> Result<Plan, PlanError> {
+        self.check_counts()?;
+        let case_time = self.resolve_case_time()?;
+        let cases = self.expand();
+        let pool_bytes = self.resolve_pool(&cases)?;
+        Ok(Plan {
+            cases,
+            depth: self.depth,
+            warmup: self.warmup,
+            samples: self.samples,
+            case_time_ms: millis(case_time),
+            total_time_ms: self.total_time.map(millis),
+            seed: self.seed,
+            pool_bytes,
+            merge: self.merge,
+            recreate: self.recreate,
+            notify: self.notify,
+            transfer_timeout_ms: millis(self.transfer_timeout),
+            ucx_env: self.ucx_env,
+        })
+    }
+
+    fn check_counts(&self) -> Result<(), PlanError> {
+        if self.sizes.is_empty() {
+            return refuse("--sizes", "no size is given", "give at least one, for example --sizes 64KiB");
+        }
+        if let Some(batch) = self.batches.iter().find(|b| **b == 0 || **b > BATCH_MAX) {
+            return refuse(
+                "--batch",
+                format!("{batch} descriptors in one transfer cannot be measured"),
+                format!("give 1 to {BATCH_MAX}"),
+            );
+        }
+        if self.depth == 0 || self.depth > DEPTH_MAX {
+            return refuse(
+                "--depth",
+                format!("{} outstanding requests cannot be measured", self.depth),
+                format!("give 1 to {DEPTH_MAX}"),
+            );
+        }
+        if self.samples == 0 {
+            return refuse("--samples", "a case without a timed transfer says nothing", "give 1 or more");
+        }
+        if self.samples < u64::from(self.depth) {
+            return refuse(
+                "--samples",
+                format!("{} timed transfers cannot keep --depth {} outstanding", self.samples, self.depth),
+                format!("give {} or more, or lower --depth", self.depth),
+            );
+        }
+        if self.transfer_timeout < Duration::from_millis(1) {
+            return refuse(
+                "--transfer-timeout",
+                "every transfer would count as stalled",
+                "give a time that no healthy transfer needs, for example 10s",
+            );
+        }
+        Ok(())
+    }
+
+    fn resolve_case_time(&self) -> Result<Duration, PlanError> {
+        let cases = self.sizes.len() * self.batches.len() * self.ops.len();
+        let case_time = match (self.case_time, self.total_time) {
+            (Some(case), Some(total)) if case > total => {
+                return refuse(
+                    "--case-time",
+                    format!("one case may take {case:?}, longer than the whole run ({total:?})"),
+                    "make --case-time shorter or --total-time longer",
+                );
+            }
+            (Some(case), _) => case,
+            (None, Some(total)) => total.mul_f64(TIMED_SHARE / cases.max(1) as f64).min(CASE_TIME_DEFAULT),
+            (None, None) => CASE_TIME_DEFAULT,
+        };
+        if case_time < Duration::from_millis(1) {
+            let flag = if self.case_time.is_some() { "--case-time" } else { "--total-time" };
+            return refuse(
+                flag,
+                format!("{case_time:?} for each of {cases} cases is too short to measure"),
+                "give at least 1ms a case",
+            );
+        }
+        Ok(case_time)
+    }
+
+    fn expand(&self) -> Vec<Case> {
+        let mut cases = Vec::with_capacity(self.sizes.len() * self.batches.len() * self.ops.len());
+        for &op in &self.ops {
+            for &batch in &self.batches {
+                for &block_bytes in &self.sizes {
+                    cases.push(Case { op, block_bytes, batch });
+                }
+            }
+        }
+        cases
+    }
+
+    fn resolve_pool(&self, cases: &[Case]) -> Result<u64, PlanError> {
+        let limit = self.max_memory.unwrap_or(self.memory_limit);
+        let Some((needed, largest)) = self.largest(cases) else {
+            return refuse(
+                "--batch",
+                "one transfer would be larger than 64-bit addresses can say",
+                "lower --sizes, --batch or --depth",
+            );
+        };
+        let pool = match self.pool {
+            Some(pool) if pool < needed => {
+                return refuse(
+                    "--pool",
+                    format!(
+                        "{} is too small: {largest} with --depth {} needs {}",
+                        ByteSize(pool),
+                        self.depth,
+                        ByteSize(needed)
+                    ),
+                    format!("give --pool {} or more, or lower --sizes, --batch or --depth", plain(needed)),
+                );
+            }
+            Some(pool) => pool,
+            None => needed.next_multiple_of(POOL_UNIT),
+        };
+        if pool > limit {
+            let (flag, why) = match self.max_memory {
+                Some(_) => ("--max-memory", "--max-memory allows"),
+                None if self.pool.is_some() => ("--pool", "this machine can spare for one side"),
+                None if self.depth > 1 => ("--depth", "this machine can spare for one side"),
+                None if largest.batch > 1 => ("--batch", "this machine can spare for one side"),
+                None => ("--sizes", "this machine can spare for one side"),
+            };
+            return refuse(
+                flag,
+                format!(
+                    "{largest} with --depth {} needs {} of registered memory on each side, more than the {} that {why}",
+                    self.depth,
+                    ByteSize(pool),
+                    ByteSize(limit),
+                ),
+                "lower --sizes, --batch, --depth or --pool, or raise --max-memory",
+            );
+        }
+        Ok(pool)
+    }
+
+    /// Bytes of the largest case, and that case; `None` when the product does not fit 64 bits.
+    fn largest<'a>(&self, cases: &'a [Case]) -> Option<(u64, &'a Case)> {
+        let mut found: Option<(u64, &Case)> = None;
+        for case in cases {
+            let bytes = case
+                .block_bytes
+                .checked_next_multiple_of(8)?
+                .checked_mul(u64::from(case.batch))?
+                .checked_mul(u64::from(self.depth))?
+                .checked_add(POOL_UNIT)?
+                - POOL_UNIT;
+            if found.is_none_or(|(most, _)| bytes > most) {
+                found = Some((bytes, case));
+            }
+        }
+        found
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A size as a person would type it back into a flag: `64MiB`.
+fn plain(bytes: u64) -> String {
+    ByteSize(bytes).to_string().replace(' ', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Request {
+        Request {
+            sizes: vec![4096, 64 << 20],
+            batches: vec![1],
+            ops: vec![Op::Read, Op::Write],
+            depth: 1,
+            warmup: 100,
+            samples: 10_000,
+            case_time: None,
+            total_time: None,
+            seed: 1,
+            pool: None,
+            max_memory: None,
+            memory_limit: 1 << 30,
+            merge: true,
+            recreate: false,
+            notify: false,
+            transfer_timeout: Duration::from_secs(10),
+            ucx_env: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn cases_are_every_op_and_size_in_order() {
+        let plan = request().resolve().unwrap();
+        let names: Vec<String> = plan.cases.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["READ 4 KiB x1", "READ 64 MiB x1", "WRITE 4 KiB x1", "WRITE 64 MiB x1"]);
+        assert_eq!(plan.pool_bytes, 64 << 20);
+    }
+
+    #[test]
+    fn ranges_of_two_slots_do_not_touch_and_start_on_words() {
+        let case = Case { op: Op::Read, block_bytes: 1001, batch: 3 };
+        let all: Vec<(u64, u64)> = (0..2).flat_map(|slot| case.ranges(slot).collect::<Vec<_>>()).collect();
+        for pair in all.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0);
+        }
+        assert!(all.iter().all(|(offset, _)| offset % 8 == 0));
+        assert!(all.iter().all(|(offset, len)| offset + len <= case.footprint(2)));
+    }
+
+    #[test]
+    fn a_pool_that_is_too_small_names_the_flag_and_the_size_to_give() {
+        let error = Request { pool: Some(1 << 20), ..request() }.resolve().unwrap_err();
+        assert_eq!(error.flag, "--pool");
+        assert!(error.fix.contains("--pool 64MiB"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_fit_names_the_flag_that_made_it_large() {
+        let flag = |r: Request| r.resolve().unwrap_err().flag;
+        assert_eq!(flag(Request { depth: 64, ..request() }), "--depth");
+        assert_eq!(flag(Request { batches: vec![64], ..request() }), "--batch");
+        assert_eq!(flag(Request { sizes: vec![8 << 30], ..request() }), "--sizes");
+        assert_eq!(flag(Request { max_memory: Some(1 << 20), ..request() }), "--max-memory");
+        assert_eq!(flag(Request { sizes: vec![u64::MAX], ..request() }), "--batch");
+        assert_eq!(flag(Request { pool: Some(2 << 30), ..request() }), "--pool");
+    }
+
+    #[test]
+    fn counts_of_zero_are_refused() {
+        let flag = |r: Request| r.resolve().unwrap_err().flag;
+        assert_eq!(flag(Request { depth: 0, ..request() }), "--depth");
+        assert_eq!(flag(Request { batches: vec![0], ..request() }), "--batch");
+        assert_eq!(flag(Request { samples: 0, ..request() }), "--samples");
+        assert_eq!(flag(Request { samples: 3, depth: 4, ..request() }), "--samples");
+        assert_eq!(flag(Request { sizes: vec![], ..request() }), "--sizes");
+        assert_eq!(flag(Request { transfer_timeout: Duration::ZERO, ..request() }), "--transfer-timeout");
+    }
+
+    #[test]
+    fn a_total_time_is_shared_by_the_cases() {
+        let plan = Request { total_time: Some(Duration::from_secs(1)), ..request() }.resolve().unwrap();
+        assert_eq!(plan.case_time_ms, 150);
+        let long = Request { case_time: Some(Duration::from_secs(9)), ..request() };
+        let error = Request { total_time: Some(Duration::from_secs(1)), ..long }.resolve().unwrap_err();
+        assert_eq!(error.flag, "--case-time");
+        let short = Request { total_time: Some(Duration::from_millis(3)), ..request() };
+        assert_eq!(short.resolve().unwrap_err().flag, "--total-time");
+    }
+}

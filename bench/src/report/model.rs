@@ -1,0 +1,259 @@
+//! The result of a run: the one thing that every report, gate and comparison reads.
+//!
+//! The doc comments of the fields are the descriptions in the published JSON Schema
+//! (`docs/result.schema.json`).
+
+use std::fmt;
+
+use checks::{Finding, Node};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::measure::histogram::Distribution;
+use crate::memory::pattern::Mismatch;
+use crate::plan::{Op, Plan};
+
+/// Name and major version of the format. A reader refuses another one.
+pub(crate) const SCHEMA: &str = "kvwire.result/1";
+/// Minor version that this kvwire writes. A reader ignores fields that a newer minor added.
+pub(crate) const MINOR: u32 = 0;
+
+/// The result of one kvwire run. Written after every case, so that a crash keeps what was measured until
+/// then.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "kvwire result")]
+pub(crate) struct ResultFile {
+    /// Name and major version of this format: `kvwire.result/1`.
+    #[schemars(regex(pattern = r"^kvwire\.result/1$"))]
+    pub(crate) schema: String,
+    /// Minor version: fields may have been added since 0, none was removed or changed its meaning.
+    #[serde(default)]
+    pub(crate) minor: u32,
+    /// When and how kvwire ran.
+    pub(crate) run: Run,
+    /// What kvwire concludes.
+    pub(crate) verdict: Verdict,
+    /// What was to be measured, after all defaults were resolved.
+    pub(crate) plan: Plan,
+    /// Host and software of each side; null for a side that was never heard of.
+    pub(crate) nodes: Sides<Node>,
+    /// Memory the payload lay in on each side, for example `host memory`.
+    #[serde(default)]
+    pub(crate) memory: Sides<String>,
+    /// Time that each side needed until the first case, in named phases in their order.
+    #[serde(default)]
+    pub(crate) startup: Sides<Vec<Phase>>,
+    /// Registration of the payload memory with NIXL on each side.
+    #[serde(default)]
+    pub(crate) registration: Sides<Registration>,
+    /// Every case of the plan, in the order measured; those that did not run say why.
+    pub(crate) cases: Vec<CaseResult>,
+    /// Every judgement, with its evidence.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// One value for each side of a transfer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Sides<T> {
+    /// The side that posts the transfers.
+    pub(crate) initiator: Option<T>,
+    /// The side whose memory is read or written.
+    pub(crate) target: Option<T>,
+}
+
+impl<T> Default for Sides<T> {
+    fn default() -> Self {
+        Self { initiator: None, target: None }
+    }
+}
+
+/// When and how kvwire ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Run {
+    /// The run id that both sides joined under.
+    pub(crate) id: String,
+    /// Start of the run by the initiator's wall clock, in UTC (RFC 3339).
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) started_at: String,
+    /// The command line as typed, one entry a word, with secrets left out.
+    pub(crate) command_line: Vec<String>,
+    /// From start to the writing of this file, by the initiator's monotonic clock, in ns.
+    pub(crate) duration_ns: u64,
+    /// False while the run goes on; a file that stays so is of a run that ended early.
+    pub(crate) complete: bool,
+}
+
+/// What kvwire concludes from everything in the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Verdict {
+    /// The conclusion.
+    pub(crate) outcome: Outcome,
+    /// The reason in one sentence.
+    pub(crate) summary: String,
+    /// What was tested and therefore what the conclusion holds for: hosts, memory, workload.
+    pub(crate) scope: String,
+    /// The first thing to do about it; null when there is nothing to fix.
+    pub(crate) first_fix: Option<String>,
+    /// The exit code of both sides.
+    pub(crate) exit_code: u8,
+}
+
+/// The three conclusions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// Everything that was tested held.
+    Trusted,
+    /// A check, a transport or the data failed.
+    NotTrusted,
+    /// Something needed for a conclusion was missing, such as the peer or NIXL.
+    Inconclusive,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Trusted => "trusted",
+            Self::NotTrusted => "not trusted",
+            Self::Inconclusive => "inconclusive",
+        })
+    }
+}
+
+/// One step of start-up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Phase {
+    /// What was done, for example `load NIXL`.
+    pub(crate) name: String,
+    /// How long it took, in ns.
+    pub(crate) ns: u64,
+}
+
+/// Registration of memory with NIXL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Registration {
+    /// Bytes registered.
+    pub(crate) bytes: u64,
+    /// Time of the registration call, in ns.
+    pub(crate) ns: u64,
+}
+
+/// One case: a shape, an operation and a size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct CaseResult {
+    /// Stable name, for example `WRITE 64 KiB x1`.
+    pub(crate) name: String,
+    /// Direction.
+    pub(crate) op: Op,
+    /// How the payload is laid out: `uniform` is equal blocks, one after the other.
+    pub(crate) shape: String,
+    /// Bytes in one block.
+    pub(crate) block_bytes: u64,
+    /// Blocks in one transfer.
+    pub(crate) batch: u32,
+    /// Transfers kept in flight.
+    pub(crate) depth: u32,
+    /// How the case ended.
+    pub(crate) status: CaseStatus,
+    /// Why it failed or did not run; null for a pass.
+    pub(crate) reason: Option<String>,
+    /// Descriptors of one transfer.
+    pub(crate) descriptors: Descriptors,
+    /// Transfers completed in the timed loop.
+    pub(crate) transfers: u64,
+    /// Bytes those transfers moved: transfers x batch x block_bytes.
+    pub(crate) payload_bytes: u64,
+    /// Time of the timed loop, from just before its first post to its last completion, in ns.
+    pub(crate) wall_ns: u64,
+    /// payload_bytes / wall_ns, in bytes per second. Null unless the data was verified.
+    pub(crate) bandwidth_bytes_per_s: Option<f64>,
+    /// The first transfer of the case, before the warm-up, from its post to its completion, in ns. In the
+    /// first case of a run it includes connecting.
+    pub(crate) cold_ns: Option<u64>,
+    /// Building each transfer request; null when requests were built once and posted again.
+    pub(crate) prep: Option<Distribution>,
+    /// The post call.
+    pub(crate) post: Option<Distribution>,
+    /// From the return of the post call to the completion being seen.
+    pub(crate) wire: Option<Distribution>,
+    /// What an inference engine waits for: prep (if any), post and wire of each transfer together.
+    pub(crate) total: Option<Distribution>,
+    /// Extra time of a transfer that carries a notification: the difference of pairs with and without one, at
+    /// least 0. Null where transfers carry none.
+    pub(crate) notify: Option<Distribution>,
+    /// Transfers before the timed loop that count in nothing else.
+    pub(crate) warmup_transfers: u64,
+    /// What is known about the data that arrived.
+    pub(crate) verification: Verification,
+    /// NIXL's own times of the same transfers, where it gives them.
+    pub(crate) nixl_telemetry: Option<NixlTelemetry>,
+    /// What ended the timed loop; null if it did not end by itself.
+    pub(crate) ended_by: Option<EndedBy>,
+}
+
+/// How a case ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CaseStatus {
+    /// Measured, and the data was right.
+    Pass,
+    /// Tried, and something was wrong.
+    Fail,
+    /// Not tried.
+    NotRun,
+}
+
+/// What ended a timed loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EndedBy {
+    /// The wanted number of samples was reached.
+    Samples,
+    /// The time budget of the case was used up first.
+    Time,
+}
+
+/// Descriptors of one transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Descriptors {
+    /// Descriptors that kvwire asked for.
+    pub(crate) requested: u64,
+    /// Descriptors that NIXL handed to its backend after merging neighbours; null when NIXL does not tell.
+    pub(crate) posted: Option<u64>,
+}
+
+/// What is known about the data that arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Verification {
+    /// Bytes compared one by one at the consumer, after the timed loop.
+    pub(crate) verified_bytes: u64,
+    /// Transfers of the timed loop whose first and last word were checked on their own.
+    pub(crate) per_transfer_checks: u64,
+    /// Fillings of the source during the case; each changes every word of it.
+    pub(crate) epochs: u32,
+    /// The first difference; null when there was none.
+    pub(crate) mismatch: Option<Mismatch>,
+}
+
+/// NIXL's telemetry of the timed transfers beside kvwire's own figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct NixlTelemetry {
+    /// Transfers that NIXL gave times for.
+    pub(crate) samples: u64,
+    /// Median of NIXL's post time, in us.
+    pub(crate) post_p50_us: Option<f64>,
+    /// Median of NIXL's total time, in us.
+    pub(crate) total_p50_us: Option<f64>,
+    /// Median of kvwire's post time of the same transfers, in us.
+    pub(crate) ours_post_p50_us: Option<f64>,
+    /// Median of kvwire's post plus wire time of the same transfers, in us.
+    pub(crate) ours_total_p50_us: Option<f64>,
+    /// What does not fit together, in one sentence; null when the two agree.
+    pub(crate) disagreement: Option<String>,
+}
+
+#[cfg(test)]
+pub(crate) mod example;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Results as runs leave them, for tests of everything that reads one.
+
+use checks::{NixlIdentity, Node};
+
+use super::*;
+use crate::measure::histogram::Recorder;
+use crate::memory::pattern::{MismatchKind, Place};
+use crate::plan::Case;
+
+fn node(hostname: &str) -> Node {
+    Node {
+        hostname: hostname.to_owned(),
+        kvwire: "0.1.0".to_owned(),
+        nixl: Some(NixlIdentity {
+            library: "/opt/nixl/libnixl_capi.so".to_owned(),
+            version: Some("1.4.0".to_owned()),
+            ucx_version: Some("1.22.0".to_owned()),
+            ..NixlIdentity::default()
+        }),
+        ..Node::default()
+    }
+}
+
+fn plan() -> Plan {
+    let case = |op, block_bytes| Case { op, block_bytes, batch: 1 };
+    Plan {
+        cases: vec![
+            case(Op::Write, 4 << 10),
+            case(Op::Write, 64 << 10),
+            case(Op::Write, 64 << 20),
+            case(Op::Read, 4 << 10),
+        ],
+        depth: 1,
+        warmup: 100,
+        samples: 10_001,
+        case_time_ms: 500,
+        total_time_ms: None,
+        seed: 42,
+        pool_bytes: 64 << 20,
+        merge: true,
+        recreate: false,
+        notify: false,
+        transfer_timeout_ms: 10_000,
+        ucx_env: std::collections::BTreeMap::new(),
+    }
+}
+
+/// `samples` times around `typical`, with a tail that ends at ten times that.
+fn spread(samples: u64, typical: u64) -> Option<Distribution> {
+    let mut recorder = Recorder::new();
+    for sample in 0..samples {
+        recorder.record_ns(typical * (1_000 + sample % 300) / 1_000);
+    }
+    recorder.record_ns(typical * 10);
+    recorder.distribution()
+}
+
+/// A case that passed with `samples + 1` transfers of about `typical` ns.
+pub(crate) fn case(op: Op, size: &str, block_bytes: u64, samples: u64, typical: u64) -> CaseResult {
+    let transfers = samples + 1;
+    let wall_ns = typical * transfers * 11 / 10;
+    CaseResult {
+        name: format!("{op} {size} x1"),
+        op,
+        shape: "uniform".to_owned(),
+        block_bytes,
+        batch: 1,
+        depth: 1,
+        status: CaseStatus::Pass,
+        reason: None,
+        descriptors: Descriptors { requested: 1, posted: Some(1) },
+        transfers,
+        payload_bytes: block_bytes * transfers,
+        wall_ns,
+        bandwidth_bytes_per_s: Some((block_bytes * transfers) as f64 / wall_ns as f64 * 1e9),
+        cold_ns: Some(typical * 40),
+        prep: None,
+        post: spread(samples, typical * 4 / 10),
+        wire: spread(samples, typical * 6 / 10),
+        total: spread(samples, typical),
+        notify: None,
+        warmup_transfers: 100,
+        verification: Verification {
+            verified_bytes: block_bytes * 2,
+            per_transfer_checks: transfers,
+            epochs: 3,
+            mismatch: None,
+        },
+        nixl_telemetry: None,
+        ended_by: Some(EndedBy::Samples),
+    }
+}
+
+/// A run in which everything held.
+pub(crate) fn passed() -> ResultFile {
+    let nodes = Sides { initiator: Some(node("decode-0")), target: Some(node("prefill-0")) };
+    let both = |text: &str| Sides { initiator: Some(text.to_owned()), target: Some(text.to_owned()) };
+    let mut long = case(Op::Write, "64 MiB", 64 << 20, 200, 9_267_900);
+    long.ended_by = Some(EndedBy::Time);
+    ResultFile {
+        schema: SCHEMA.to_owned(),
+        minor: MINOR,
+        run: Run {
+            id: "quiet-otter-41".to_owned(),
+            started_at: "2026-08-24T10:00:00Z".to_owned(),
+            command_line: vec!["kvwire".to_owned(), "pair".to_owned()],
+            duration_ns: 3_210_000_000,
+            complete: true,
+        },
+        verdict: Verdict {
+            outcome: Outcome::Trusted,
+            summary: "All 4 cases moved the right data.".to_owned(),
+            scope:
+                "one host, host memory, uniform blocks: it says nothing about the network between two hosts"
+                    .to_owned(),
+            first_fix: None,
+            exit_code: 0,
+        },
+        plan: plan(),
+        nodes,
+        memory: both("host memory"),
+        startup: Sides {
+            initiator: Some(vec![Phase { name: "load NIXL".to_owned(), ns: 400_000_000 }]),
+            target: None,
+        },
+        registration: Sides {
+            initiator: Some(Registration { bytes: 256 << 20, ns: 31_000_000 }),
+            target: None,
+        },
+        cases: vec![
+            case(Op::Write, "4 KiB", 4 << 10, 10_000, 19_700),
+            case(Op::Write, "64 KiB", 64 << 10, 10_000, 19_300),
+            long,
+            case(Op::Read, "4 KiB", 4 << 10, 5_000, 19_200),
+        ],
+        findings: Vec::new(),
+    }
+}
+
+/// A run that found wrong data, skipped a case and was cut short.
+pub(crate) fn failed() -> ResultFile {
+    let mut result = passed();
+    result.run.complete = false;
+    result.nodes.target = None;
+    result.verdict = Verdict {
+        outcome: Outcome::NotTrusted,
+        summary: "1 of 4 cases received wrong data.".to_owned(),
+        scope: "these two hosts, host memory, uniform blocks".to_owned(),
+        first_fix: Some("look at the transport of WRITE 64 KiB x1: its data was wrong".to_owned()),
+        exit_code: 1,
+    };
+    let wrong = &mut result.cases[1];
+    wrong.status = CaseStatus::Fail;
+    wrong.reason = Some("the target did not receive what was sent".to_owned());
+    wrong.bandwidth_bytes_per_s = None;
+    wrong.verification.mismatch = Some(Mismatch {
+        byte_offset: 65_000,
+        descriptor: Some(Place { index: 0, offset: 65_000 }),
+        expected: 0x0123_4567_89ab_cdef,
+        found: 0xdead_bea7_0000_0001,
+        checked_bytes: 65_536,
+        wrong_bytes: 534,
+        kind: MismatchKind::Untouched { bytes: 536, to_the_end: true },
+    });
+    let skipped = &mut result.cases[3];
+    skipped.status = CaseStatus::NotRun;
+    skipped.reason = Some("the run ended before it".to_owned());
+    skipped.transfers = 0;
+    skipped.payload_bytes = 0;
+    skipped.wall_ns = 0;
+    skipped.bandwidth_bytes_per_s = None;
+    skipped.cold_ns = None;
+    skipped.post = None;
+    skipped.wire = None;
+    skipped.total = None;
+    skipped.ended_by = None;
+    result
+}

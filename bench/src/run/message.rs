@@ -1,0 +1,64 @@
+//! What the two supervisors say to each other through the rendezvous, as JSON.
+//!
+//! The initiator leads: it sends one message and waits for one answer. Only [`Message::Failed`] and
+//! [`Message::Over`] may come unasked.
+
+use checks::{Finding, Node};
+use nixl::RemoteRegion;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::protocol::{Blob, End, Verified};
+use crate::plan::{Case, Plan};
+use crate::verdict::Outcome;
+
+/// The version of this conversation; two that differ cannot talk.
+pub(crate) const PROTOCOL: u32 = 1;
+
+/// What each side says of itself when it joins.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// See [`PROTOCOL`].
+    pub(crate) protocol: u32,
+    /// Who this side is.
+    pub(crate) node: Node,
+}
+
+/// One message.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// Initiator: open an engine for this plan.
+    Begin { plan: Box<Plan> },
+    /// Target: it is open.
+    Opened(Box<TargetOpened>),
+    /// Initiator: make memory ready for a case.
+    Prepare { case: Case, epoch: u32, end: End },
+    /// Initiator: take notifications from now on.
+    Listen,
+    /// Target: done (to [`Message::Prepare`] and [`Message::Listen`]).
+    Done,
+    /// Initiator: compare memory with the pattern.
+    Verify { case: Case, epoch: u32, stamps: Vec<u32> },
+    /// Target: what the comparison found.
+    Verified(Verified),
+    /// Initiator: this many notifications were sent in all; wait for them.
+    Heard { expected: u64, timeout_ms: u64 },
+    /// Target: this many came.
+    HeardNotifications { notifications: u64 },
+    /// Either: this side cannot go on. The other one records it and ends the run.
+    Failed { finding: Box<Finding>, outcome: Outcome },
+    /// Initiator: the run is over, with this outcome for both.
+    Over { outcome: Outcome, summary: String },
+}
+
+/// The target's engine is open.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct TargetOpened {
+    /// The target, now with the NIXL that it loaded.
+    pub(crate) node: Node,
+    /// Where its pool is.
+    pub(crate) region: RemoteRegion,
+    /// NIXL's metadata of its agent.
+    pub(crate) metadata: Blob,
+    /// Phases of opening, with their time in nanoseconds.
+    pub(crate) phases: Vec<(String, u64)>,
+}

@@ -1,0 +1,167 @@
+//! The result while it grows: every case is listed as not run until it has run, and each change is on disk.
+
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
+
+use checks::{Finding, Node};
+
+use super::stop::Stop;
+use crate::engine::timed_ns as ns;
+use crate::plan::{Case, Plan};
+use crate::report::json;
+use crate::report::model::{
+    CaseResult, CaseStatus, Descriptors, MINOR, Outcome as Stated, Phase, Registration, ResultFile, Run, SCHEMA,
+    Sides, Verdict, Verification,
+};
+use crate::verdict::{Outcome, judge};
+
+/// A result and where it is kept.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) result: ResultFile,
+    output: Option<PathBuf>,
+    scope: String,
+    begin: Instant,
+}
+
+impl Record {
+    /// A result in which nothing has run yet. `begin` is when the program started.
+    pub(crate) fn new(run_id: &str, plan: Plan, scope: String, output: Option<PathBuf>, begin: Instant) -> Self {
+        let cases = plan.cases.iter().map(|case| not_run(case, plan.depth, "not reached")).collect();
+        let result = ResultFile {
+            schema: SCHEMA.to_owned(),
+            minor: MINOR,
+            run: Run {
+                id: run_id.to_owned(),
+                started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+                command_line: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+                duration_ns: 0,
+                complete: false,
+            },
+            verdict: Verdict {
+                outcome: Stated::Inconclusive,
+                summary: "the run has not ended".to_owned(),
+                scope: scope.clone(),
+                first_fix: None,
+                exit_code: Outcome::Inconclusive.exit().code(),
+            },
+            plan,
+            nodes: Sides::default(),
+            memory: Sides::default(),
+            startup: Sides::default(),
+            registration: Sides::default(),
+            cases,
+            findings: Vec::new(),
+        };
+        Self { result, output, scope, begin }
+    }
+
+    /// Notes who the initiator is and how it came up.
+    pub(crate) fn initiator(&mut self, node: Node, phases: &[(String, u64)]) {
+        self.result.registration.initiator = self.registration(phases);
+        self.result.startup.initiator = Some(named(phases));
+        self.result.memory.initiator = Some("host memory".to_owned());
+        self.result.nodes.initiator = Some(node);
+    }
+
+    /// Notes who the target is and how it came up.
+    pub(crate) fn target(&mut self, node: Node, phases: &[(String, u64)]) {
+        self.result.registration.target = self.registration(phases);
+        self.result.startup.target = Some(named(phases));
+        self.result.memory.target = Some("host memory".to_owned());
+        self.result.nodes.target = Some(node);
+    }
+
+    fn registration(&self, phases: &[(String, u64)]) -> Option<Registration> {
+        let (_, ns) = phases.iter().find(|(name, _)| name == "register")?;
+        Some(Registration { bytes: self.result.plan.pool_bytes, ns: *ns })
+    }
+
+    /// Adds a start-up step of the initiator.
+    pub(crate) fn startup(&mut self, name: &str, ns: u64) {
+        let phases = self.result.startup.initiator.get_or_insert_default();
+        phases.push(Phase { name: name.to_owned(), ns });
+    }
+
+    /// Time since the program started, in nanoseconds.
+    pub(crate) fn elapsed_ns(&self) -> u64 {
+        ns(self.begin.elapsed())
+    }
+
+    /// Notes a judgement.
+    pub(crate) fn finding(&mut self, finding: Finding) {
+        self.result.findings.push(finding);
+    }
+
+    /// Replaces a case and writes the result.
+    ///
+    /// # Errors
+    /// The result cannot be written.
+    pub(crate) fn case(&mut self, index: usize, case: CaseResult) -> Result<(), Stop> {
+        if let Some(place) = self.result.cases.get_mut(index) {
+            *place = case;
+        }
+        self.save()
+    }
+
+    /// Marks every case that has not run with the reason.
+    pub(crate) fn mark_not_run(&mut self, from: usize, reason: &str) {
+        for case in self.result.cases.iter_mut().skip(from).filter(|c| c.status == CaseStatus::NotRun) {
+            case.reason = Some(reason.to_owned());
+        }
+    }
+
+    /// Judges the run and writes the result for the last time.
+    pub(crate) fn close(&mut self, stopped: Option<Outcome>) -> Outcome {
+        self.result.run.complete = stopped.is_none();
+        let (mut outcome, verdict) = judge(&self.result, &self.scope, stopped);
+        self.result.verdict = verdict;
+        if let Err(stop) = self.save() {
+            outcome = outcome.max(stop.outcome());
+            self.result.findings.push(stop.finding());
+            self.result.verdict = judge(&self.result, &self.scope, Some(outcome)).1;
+        }
+        outcome
+    }
+
+    fn save(&mut self) -> Result<(), Stop> {
+        self.result.run.duration_ns = self.elapsed_ns();
+        match &self.output {
+            Some(path) => json::write(path, &self.result).map_err(|e| Stop::Output(e.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn named(phases: &[(String, u64)]) -> Vec<Phase> {
+    phases.iter().map(|(name, ns)| Phase { name: name.clone(), ns: *ns }).collect()
+}
+
+/// A case that has not run, and why.
+pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
+    CaseResult {
+        name: case.to_string(),
+        op: case.op,
+        shape: "uniform".to_owned(),
+        block_bytes: case.block_bytes,
+        batch: case.batch,
+        depth,
+        status: CaseStatus::NotRun,
+        reason: Some(reason.to_owned()),
+        descriptors: Descriptors { requested: u64::from(case.batch), posted: None },
+        transfers: 0,
+        payload_bytes: 0,
+        wall_ns: 0,
+        bandwidth_bytes_per_s: None,
+        cold_ns: None,
+        prep: None,
+        post: None,
+        wire: None,
+        total: None,
+        notify: None,
+        warmup_transfers: 0,
+        verification: Verification { verified_bytes: 0, per_transfer_checks: 0, epochs: 0, mismatch: None },
+        nixl_telemetry: None,
+        ended_by: None,
+    }
+}

@@ -1,0 +1,124 @@
+//! What a person sees: the result on standard output, the talk on standard error.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cli::{OutputArgs, When};
+
+/// Characters in a line where nobody says.
+const WIDTH_DEFAULT: usize = 120;
+
+/// Where text goes, decided once. Clones share the progress line.
+#[derive(Debug, Clone)]
+pub(crate) struct Terminal {
+    quiet: bool,
+    verbose: bool,
+    color: When,
+    progress: Arc<Mutex<Option<ProgressBar>>>,
+}
+
+impl Terminal {
+    /// Follows the output flags.
+    pub(crate) fn new(args: &OutputArgs) -> Self {
+        Self { quiet: args.quiet, verbose: args.verbose, color: args.color, progress: Arc::default() }
+    }
+
+    /// True when text on standard output may carry colour.
+    pub(crate) fn color_on_stdout(&self) -> bool {
+        self.color_on(io::stdout().is_terminal())
+    }
+
+    fn color_on(&self, is_terminal: bool) -> bool {
+        match self.color {
+            When::Always => true,
+            When::Never => false,
+            // NO_COLOR counts when it is set and not empty (no-color.org).
+            When::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+        }
+    }
+
+    /// Characters in a line of standard output; what fits most logs where it is no terminal.
+    pub(crate) fn width(&self) -> usize {
+        rustix::termios::tcgetwinsize(io::stdout()).map_or(WIDTH_DEFAULT, |size| usize::from(size.ws_col))
+    }
+
+    /// Prints the result. A reader that has gone away (a closed pipe) is no error.
+    ///
+    /// # Errors
+    /// Standard output cannot be written, for example on a full disk.
+    pub(crate) fn result(&self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        match written {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Says something that a person should know while waiting. Silent with `--quiet`.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            self.talk(text);
+        }
+    }
+
+    /// Says something that only `--verbose` shows.
+    pub(crate) fn detail(&self, text: &str) {
+        if self.verbose {
+            self.talk(text);
+        }
+    }
+
+    /// Says what went wrong, always.
+    pub(crate) fn error(&self, text: &str) {
+        let label = if self.color_on(io::stderr().is_terminal()) { "\x1b[1;31merror\x1b[0m" } else { "error" };
+        self.talk(&format!("{label}: {text}"));
+    }
+
+    fn talk(&self, text: &str) {
+        let write = || {
+            // Nobody is left to hear that standard error is closed.
+            let _ = writeln!(io::stderr().lock(), "{text}");
+        };
+        match self.progress_bar() {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn progress_bar(&self) -> Option<ProgressBar> {
+        self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Shows a progress line for `cases` cases, when standard error is a terminal and `--quiet` is not given.
+    pub(crate) fn start_progress(&self, cases: u64) {
+        if self.quiet || !io::stderr().is_terminal() {
+            return;
+        }
+        let bar = ProgressBar::with_draw_target(Some(cases), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{percent:>3}% {bar:24} {pos}/{len} {msg}") {
+            bar.set_style(style);
+        }
+        *self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(bar);
+    }
+
+    /// Shows which case runs now and about how much time is left.
+    pub(crate) fn show_case(&self, done: u64, case: &str, left: Duration) {
+        if let Some(bar) = self.progress_bar() {
+            bar.set_position(done);
+            bar.set_message(format!("{case}, about {} s left", left.as_secs_f64().ceil()));
+            bar.tick();
+        }
+    }
+
+    /// Takes the progress line away.
+    pub(crate) fn end_progress(&self) {
+        let bar = self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The faults that a test asks for.
+//!
+//! `KVWIRE_FAKE_NIXL` holds a comma list of them. Each may end in `@after=N`: it then holds from the moment when N
+//! transfers have been posted by this process. A word that is not understood ends the process, because a test
+//! that misspells a fault must not pass.
+
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The environment variable that is read once, before the first call that can fail.
+pub(crate) const VARIABLE: &str = "KVWIRE_FAKE_NIXL";
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    CreateAgent(i32),
+    CreateBackend(i32),
+    NoUcx,
+    Register(i32),
+    LoadRemote(i32),
+    Prep(i32),
+    Make(i32),
+    Post(i32),
+    Poll(i32),
+    GetNotifs(i32),
+    /// Posted, and in progress for ever.
+    Stall,
+    /// Claims success and moves nothing.
+    Drop,
+    /// Flips one bit at this offset of the transfer's bytes.
+    Corrupt(usize),
+    /// Exchanges the bytes of the first two descriptors, or of the two halves of a single one.
+    Swap,
+    /// Leaves the last quarter unmoved.
+    Short,
+    /// Delivers the bytes of the first transfer of the same size.
+    Stale,
+    /// Completes only after so many microseconds.
+    Slow(u64),
+    /// Never returns from this call.
+    Hang(Call),
+    /// Ends the process inside post.
+    Abort,
+    /// Crashes when the process leaves by `exit`.
+    ExitCrash,
+    /// Completes inside post, without moving anything and without notifications.
+    Free,
+}
+
+/// A call that can be made to hang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    CreateBackend,
+    LoadRemote,
+    Post,
+}
+
+/// Stays here for ever when the script says that this call hangs.
+pub(crate) fn hang(call: Call) {
+    if active(|fault| (fault == Fault::Hang(call)).then_some(())).is_some() {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rule {
+    fault: Fault,
+    after: u64,
+}
+
+static RULES: RwLock<Option<Vec<Rule>>> = RwLock::new(None);
+static POSTS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts one post and answers how many there were before it.
+pub(crate) fn count_post() -> u64 {
+    POSTS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The first fault that holds now and that `pick` wants.
+pub(crate) fn active<T>(pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
+    active_at(POSTS.load(Ordering::Relaxed), pick)
+}
+
+/// The same for the post with this index.
+pub(crate) fn active_at<T>(posts: u64, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
+    if let Some(rules) = read().as_deref() {
+        return choose(rules, posts, pick);
+    }
+    let text = std::env::var(VARIABLE).unwrap_or_default();
+    let rules = parse(&text).unwrap_or_else(|error| misspelt(&error));
+    let chosen = choose(&rules, posts, pick);
+    replace(rules);
+    chosen
+}
+
+/// Replaces the script of this process and starts to count posts anew.
+pub(crate) fn set(text: &str) {
+    replace(parse(text).unwrap_or_else(|error| misspelt(&error)));
+    POSTS.store(0, Ordering::Relaxed);
+}
+
+fn read() -> std::sync::RwLockReadGuard<'static, Option<Vec<Rule>>> {
+    RULES.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn replace(rules: Vec<Rule>) {
+    *RULES.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(rules);
+}
+
+fn choose<T>(rules: &[Rule], posts: u64, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
+    rules.iter().filter(|rule| posts >= rule.after).find_map(|rule| pick(rule.fault))
+}
+
+fn misspelt(error: &str) -> ! {
+    crate::say(&format!("{VARIABLE}: {error}"));
+    std::process::abort()
+}
+
+fn parse(text: &str) -> Result<Vec<Rule>, String> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(rule).collect()
+}
+
+fn rule(word: &str) -> Result<Rule, String> {
+    let (fault, after) = match word.split_once("@after=") {
+        Some((fault, after)) => (fault, number(word, after)?),
+        None => (word, 0),
+    };
+    Ok(Rule { fault: self::fault(word, fault)?, after })
+}
+
+fn fault(word: &str, text: &str) -> Result<Fault, String> {
+    let Some((name, value)) = text.split_once('=') else {
+        return Ok(match text {
+            "no_ucx" => Fault::NoUcx,
+            "stall" => Fault::Stall,
+            "drop" => Fault::Drop,
+            "swap" => Fault::Swap,
+            "short" => Fault::Short,
+            "stale" => Fault::Stale,
+            "abort" => Fault::Abort,
+            "exit_crash" => Fault::ExitCrash,
+            "free" => Fault::Free,
+            _ => return Err(format!("unknown fault `{word}`")),
+        });
+    };
+    Ok(match name {
+        "create_agent" => Fault::CreateAgent(number(word, value)?),
+        "create_backend" => Fault::CreateBackend(number(word, value)?),
+        "register" => Fault::Register(number(word, value)?),
+        "load_remote" => Fault::LoadRemote(number(word, value)?),
+        "prep" => Fault::Prep(number(word, value)?),
+        "make" => Fault::Make(number(word, value)?),
+        "post" => Fault::Post(number(word, value)?),
+        "poll" => Fault::Poll(number(word, value)?),
+        "get_notifs" => Fault::GetNotifs(number(word, value)?),
+        "corrupt" => Fault::Corrupt(number(word, value)?),
+        "slow" => Fault::Slow(number(word, value)?),
+        "hang" => Fault::Hang(match value {
+            "create_backend" => Call::CreateBackend,
+            "load_remote" => Call::LoadRemote,
+            "post" => Call::Post,
+            _ => return Err(format!("no call `{value}` can be made to hang, in `{word}`")),
+        }),
+        _ => return Err(format!("unknown fault `{word}`")),
+    })
+}
+
+fn number<T: std::str::FromStr>(word: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("`{value}` in `{word}` is not a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_with_and_without_a_start() {
+        assert_eq!(
+            parse("post=-2@after=3, stall ,corrupt=17").unwrap(),
+            [
+                Rule { fault: Fault::Post(-2), after: 3 },
+                Rule { fault: Fault::Stall, after: 0 },
+                Rule { fault: Fault::Corrupt(17), after: 0 },
+            ]
+        );
+        assert_eq!(parse("").unwrap(), []);
+    }
+
+    #[test]
+    fn a_misspelt_word_is_refused_by_name() {
+        for (text, quoted) in [
+            ("stal", "`stal`"),
+            ("post", "`post`"),
+            ("post=x", "`post=x`"),
+            ("stall@after=", "`stall@after=`"),
+            ("stall=1", "`stall=1`"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(quoted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_fault_holds_from_its_post_on() {
+        let rules = parse("stall@after=2").unwrap();
+        let stalls = |posts| choose(&rules, posts, |fault| (fault == Fault::Stall).then_some(())).is_some();
+        assert!(!stalls(1));
+        assert!(stalls(2));
+    }
+}

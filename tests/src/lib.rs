@@ -1,0 +1,117 @@
+//! Runs the real binary as a user would, and says what came of it.
+//!
+//! ```no_run
+//! use kvwire_tests::{Nixl, pair};
+//! let ended = pair().args(["--sizes", "64KiB"]).nixl(Nixl::Newest).run();
+//! assert_eq!(ended.code, 0, "{ended}");
+//! ```
+
+mod ended;
+mod find;
+mod live;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub use ended::Ended;
+pub use find::{Nixl, fake, kvwire, partial_fake, repository};
+pub use live::{Live, is_alive};
+
+/// A run that takes longer than this hangs.
+pub const HANGS_AFTER: Duration = Duration::from_secs(90);
+
+/// A command line of kvwire in the making.
+#[derive(Debug)]
+pub struct Kvwire {
+    command: Command,
+    result: Option<PathBuf>,
+    folder: tempfile::TempDir,
+}
+
+/// `kvwire pair`, with a result file to look at afterwards.
+pub fn pair() -> Kvwire {
+    let mut run = kvwire_command("pair");
+    let path = run.folder.path().join("result.json");
+    run.command.arg("--output").arg(&path);
+    run.result = Some(path);
+    run
+}
+
+/// `kvwire pair` without any flag but those that the test gives.
+pub fn bare_pair() -> Kvwire {
+    kvwire_command("pair")
+}
+
+/// Any other command.
+pub fn kvwire_command(name: &str) -> Kvwire {
+    let mut command = Command::new(kvwire());
+    command.arg(name).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for (key, _) in std::env::vars_os() {
+        let name = key.to_string_lossy();
+        // What the developer's shell sets must not decide how a test comes out.
+        if name.starts_with("KVWIRE_") || name.starts_with("UCX_") || name.starts_with("NIXL_") {
+            command.env_remove(&key);
+        }
+    }
+    Kvwire { command, result: None, folder: tempfile::tempdir().expect("a temporary folder") }
+}
+
+impl Kvwire {
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<const N: usize>(mut self, args: [&str; N]) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Chooses the NIXL.
+    #[must_use]
+    pub fn nixl(mut self, nixl: Nixl) -> Self {
+        self.command.arg("--nixl-lib").arg(nixl.library());
+        self
+    }
+
+    /// Chooses the fake NIXL with these scripted faults on both sides.
+    #[must_use]
+    pub fn fake(self, faults: &str) -> Self {
+        let run = self.nixl(Nixl::Fake);
+        if faults.is_empty() { run } else { run.env("KVWIRE_FAKE_NIXL", faults) }
+    }
+
+    /// Starts it and lets the test watch and disturb it.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn start(mut self) -> Live {
+        let child = self.command.spawn().expect("kvwire starts");
+        Live::new(child, self.result.take(), self.folder)
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// It cannot be started, or hangs.
+    pub fn run(self) -> Ended {
+        self.start().end()
+    }
+}
+
+/// Waits for a condition.
+///
+/// # Panics
+/// It does not become true within `limit`.
+pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < end, "{what} within {limit:?}");
+        std::thread::yield_now();
+    }
+}
