@@ -42,7 +42,10 @@ pub(crate) fn run(args: &InfoArgs, terminal: &Terminal) -> Exit {
     let (report, exit) = match runtime.block_on(inspect(args, terminal)) {
         Ok(found) => {
             let searched = found.searched.clone();
-            (Report { kvwire: env!("CARGO_PKG_VERSION"), found: Some(found), problem: None, searched }, Exit::Trusted)
+            (
+                Report { kvwire: env!("CARGO_PKG_VERSION"), found: Some(found), problem: None, searched },
+                Exit::Trusted,
+            )
         }
         Err(failure) => {
             let exit = failure.outcome().exit();

@@ -24,8 +24,7 @@ pub(crate) fn nixl_lib(flag: &str, path: Option<&PathBuf>) -> Result<(), String>
     let Some(found) = candidates.iter().find(|c| c.exists) else {
         return Err(format!("{flag}: no NIXL library at {}\n  {fix}", path.display()));
     };
-    looks_like_nixl(&found.path)
-        .map_err(|why| format!("{flag}: {} {why}\n  {fix}", found.path.display()))
+    looks_like_nixl(&found.path).map_err(|why| format!("{flag}: {} {why}\n  {fix}", found.path.display()))
 }
 
 fn looks_like_nixl(path: &Path) -> Result<(), String> {

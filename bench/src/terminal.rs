@@ -58,13 +58,6 @@ impl Terminal {
         }
     }
 
-    /// Says something that a person should know while waiting. Silent with `--quiet`.
-    pub(crate) fn note(&self, text: &str) {
-        if !self.quiet {
-            self.talk(text);
-        }
-    }
-
     /// Says something that only `--verbose` shows.
     pub(crate) fn detail(&self, text: &str) {
         if self.verbose {
@@ -74,7 +67,8 @@ impl Terminal {
 
     /// Says what went wrong, always.
     pub(crate) fn error(&self, text: &str) {
-        let label = if self.color_on(io::stderr().is_terminal()) { "\x1b[1;31merror\x1b[0m" } else { "error" };
+        let label =
+            if self.color_on(io::stderr().is_terminal()) { "\x1b[1;31merror\x1b[0m" } else { "error" };
         self.talk(&format!("{label}: {text}"));
     }
 

@@ -2,9 +2,11 @@
 //!
 //! ```no_run
 //! use kvwire_tests::{Nixl, pair};
-//! let ended = pair().args(["--sizes", "64KiB"]).nixl(Nixl::Newest).run();
+//! let ended = pair().args(["--sizes", "64KiB"]).nixl(&Nixl::Newest).run();
 //! assert_eq!(ended.code, 0, "{ended}");
 //! ```
+
+#![expect(clippy::panic, clippy::expect_used, reason = "a helper of tests: what it cannot do fails the test")]
 
 mod ended;
 mod find;
@@ -74,7 +76,7 @@ impl Kvwire {
 
     /// Chooses the NIXL.
     #[must_use]
-    pub fn nixl(mut self, nixl: Nixl) -> Self {
+    pub fn nixl(mut self, nixl: &Nixl) -> Self {
         self.command.arg("--nixl-lib").arg(nixl.library());
         self
     }
@@ -82,7 +84,7 @@ impl Kvwire {
     /// Chooses the fake NIXL with these scripted faults on both sides.
     #[must_use]
     pub fn fake(self, faults: &str) -> Self {
-        let run = self.nixl(Nixl::Fake);
+        let run = self.nixl(&Nixl::Fake);
         if faults.is_empty() { run } else { run.env("KVWIRE_FAKE_NIXL", faults) }
     }
 

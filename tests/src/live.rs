@@ -132,9 +132,11 @@ impl Live {
                 self.seen.iter().filter_map(move |line| pid_after(line, &mark)).collect::<Vec<_>>()
             })
             .collect();
-        let result = self.result.as_ref().and_then(|path| std::fs::read(path).ok()).map(|bytes| {
-            serde_json::from_slice(&bytes).expect("a result file is whole at any time")
-        });
+        let result = self
+            .result
+            .as_ref()
+            .and_then(|path| std::fs::read(path).ok())
+            .map(|bytes| serde_json::from_slice(&bytes).expect("a result file is whole at any time"));
         Ended {
             code: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
             stdout: self.stdout.join().expect("the reader of stdout"),

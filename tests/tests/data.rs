@@ -1,4 +1,5 @@
 //! Wrong data is never a pass. A fake NIXL moves real bytes between the real processes, and spoils them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
 use kvwire_tests::{Ended, pair};
 
@@ -37,7 +38,11 @@ fn a_turned_bit_is_found_wherever_it_is() {
         for offset in ["0", "12345", "65535"] {
             let ended = spoiled(&format!("corrupt={offset}"), op, "1");
             assert_named(&ended, "bit");
-            assert_eq!(ended.cases()[0]["verification"]["mismatch"]["byte_offset"].to_string(), offset, "{ended}");
+            assert_eq!(
+                ended.cases()[0]["verification"]["mismatch"]["byte_offset"].to_string(),
+                offset,
+                "{ended}"
+            );
         }
     }
 }
@@ -71,7 +76,18 @@ fn transfers_that_move_nothing_after_the_warm_up_are_caught() {
     for op in ["read", "write"] {
         let ended = pair()
             .fake("drop@after=101")
-            .args(["--sizes", "64KiB", "--op", op, "--warmup", "100", "--samples", "1000", "--case-time", "5s"])
+            .args([
+                "--sizes",
+                "64KiB",
+                "--op",
+                op,
+                "--warmup",
+                "100",
+                "--samples",
+                "1000",
+                "--case-time",
+                "5s",
+            ])
             .run();
         assert_named(&ended, "never written");
     }
@@ -94,7 +110,18 @@ fn a_loss_in_the_middle_of_the_timed_loop_is_caught() {
 fn one_bad_case_leaves_the_good_ones_standing() {
     let ended = pair()
         .fake(&format!("swap{SECOND_CASE}"))
-        .args(["--sizes", "4KiB,8KiB", "--op", "read", "--warmup", "0", "--samples", "5", "--case-time", "5s"])
+        .args([
+            "--sizes",
+            "4KiB,8KiB",
+            "--op",
+            "read",
+            "--warmup",
+            "0",
+            "--samples",
+            "5",
+            "--case-time",
+            "5s",
+        ])
         .run();
     assert_eq!(ended.code, 1, "{ended}");
     assert_eq!(ended.statuses(), ["pass", "fail"], "{ended}");

@@ -1,9 +1,12 @@
 //! Failures of a run: each ends within its deadline, says who, where and what next, keeps what was measured,
 //! and leaves no process behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
 use std::time::Duration;
 
-use kvwire_tests::{Ended, Kvwire, Live, Nixl, bare_pair, is_alive, kvwire, kvwire_command, pair, wait_until};
+use kvwire_tests::{
+    Ended, Kvwire, Live, Nixl, bare_pair, is_alive, kvwire, kvwire_command, pair, wait_until,
+};
 use rustix::process::Signal;
 
 /// The longest that a run may go on after something went wrong: the engine's deadline is not waited for when its
@@ -13,7 +16,7 @@ const SOON: Duration = Duration::from_secs(15);
 /// A run whose phases last long enough to be hit: one large case after a small one.
 fn long_phases(case_time: &str) -> Kvwire {
     pair()
-        .nixl(Nixl::Newest)
+        .nixl(&Nixl::Newest)
         .args(["--sizes", "4KiB,512MiB", "--op", "write", "--samples", "1000", "--verbose"])
         .args(["--case-time", case_time])
 }
@@ -66,7 +69,8 @@ fn engine_in(phase: &str) -> &'static str {
 fn an_engine_that_is_killed_is_named_with_its_phase_and_the_first_case_is_kept() {
     for (phase, times, words) in PHASES {
         let role = engine_in(phase);
-        let ended = disturbed(long_phases("1s"), role, phase, times, |live, pid| live.signal(pid, Signal::KILL));
+        let ended =
+            disturbed(long_phases("1s"), role, phase, times, |live, pid| live.signal(pid, Signal::KILL));
         assert_failed(&ended, "engine-died", role, words, 3);
         assert!(ended.title("engine-died").contains("SIGKILL"), "{ended}");
         assert_eq!(ended.result()["verdict"]["outcome"], "inconclusive", "{ended}");
@@ -80,7 +84,8 @@ fn an_engine_that_is_killed_is_named_with_its_phase_and_the_first_case_is_kept()
 fn an_engine_that_aborts_speaks_against_the_wire() {
     for (phase, times, words) in PHASES {
         let role = engine_in(phase);
-        let ended = disturbed(long_phases("1s"), role, phase, times, |live, pid| live.signal(pid, Signal::ABORT));
+        let ended =
+            disturbed(long_phases("1s"), role, phase, times, |live, pid| live.signal(pid, Signal::ABORT));
         assert_failed(&ended, "engine-died", role, words, 1);
         assert!(ended.title("engine-died").contains("SIGABRT"), "{ended}");
         if phase != "opening NIXL" {
@@ -107,8 +112,9 @@ fn the_death_of_the_idle_side_ends_the_run_too() {
     live.signal(target, Signal::KILL);
     let ended = live.end();
     assert!(ended.took < SOON * 2, "{ended}");
-    // Either the target's supervisor or UCX in the initiator's engine is first to notice.
-    assert_ne!(ended.code, 0, "{ended}");
+    // UCX in the initiator's engine may notice first; the cause is named all the same, and decides.
+    assert_eq!(ended.code, 3, "{ended}");
+    assert!(ended.title("engine-died").contains("target engine"), "{ended}");
     assert_eq!(ended.statuses()[0], "pass", "{ended}");
     assert_ne!(ended.statuses()[1], "pass", "{ended}");
     assert_clean(&ended);
@@ -125,7 +131,8 @@ fn an_engine_that_is_stopped_is_noticed_and_ended() {
         assert!(ended.took < SOON * 2, "{ended}");
         assert_eq!(ended.code, 3, "{ended}");
         assert!(ended.title("engine-stopped").contains(role), "{ended}");
-        assert_eq!(ended.statuses(), ["pass", "not_run"], "{ended}");
+        assert_eq!(ended.statuses()[0], "pass", "{ended}");
+        assert_ne!(ended.statuses()[1], "pass", "{ended}");
         assert_clean(&ended);
     }
 }
@@ -193,7 +200,7 @@ fn no_nixl_at_all_is_inconclusive_and_lists_every_place() {
 fn a_real_nixl_whose_ucx_plugin_is_missing_is_inconclusive() {
     let empty = tempfile::tempdir().unwrap();
     let folder = format!("NIXL_PLUGIN_DIR={}", empty.path().display());
-    let ended = pair().nixl(without_plugins(&empty)).args(["--sizes", "4KiB", "--ucx-env", &folder]).run();
+    let ended = pair().nixl(&without_plugins(&empty)).args(["--sizes", "4KiB", "--ucx-env", &folder]).run();
     assert_eq!(ended.code, 3, "{ended}");
     assert!(ended.title("nixl-unusable").contains("no UCX backend plugin"), "{ended}");
 }
@@ -208,7 +215,8 @@ fn without_plugins(folder: &tempfile::TempDir) -> Nixl {
         std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
     }
     let bundled = "nixl_cu12.libs";
-    std::os::unix::fs::symlink(libraries.parent().unwrap().join(bundled), folder.path().join(bundled)).unwrap();
+    std::os::unix::fs::symlink(libraries.parent().unwrap().join(bundled), folder.path().join(bundled))
+        .unwrap();
     Nixl::At(copy.join("libnixl_capi.so"))
 }
 

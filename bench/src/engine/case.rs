@@ -69,7 +69,13 @@ struct Wire<'a> {
 }
 
 impl<'a> Wire<'a> {
-    fn new(session: &'a Session<'_>, lists: &'a Lists<'a>, slot: u32, notify: bool, key: Key) -> Result<Self, EngineError> {
+    fn new(
+        session: &'a Session<'_>,
+        lists: &'a Lists<'a>,
+        slot: u32,
+        notify: bool,
+        key: Key,
+    ) -> Result<Self, EngineError> {
         let words = session.memory.words();
         let blocks = blocks(&lists.case, slot);
         let ends = match lists.case.op {
@@ -163,7 +169,8 @@ impl<'a> CaseRun<'a> {
         for slot in 1..plan.depth {
             slots.push(Slot::new(Wire::new(session, lists, slot, plan.notify, key)?));
         }
-        let plain = if plan.notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
+        let plain =
+            if plan.notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
         let mut case = Self { lists, slots, plain };
         let mut timings = Timings::new(plan.recreate);
         let cold = case.run(session, 0..1, once(plan), &mut timings)?;
@@ -174,7 +181,8 @@ impl<'a> CaseRun<'a> {
             remake: plan.recreate,
         };
         let all = 0..case.slots.len();
-        let warm = if plan.warmup == 0 { None } else { Some(case.run(session, all, limits, &mut timings)?) };
+        let warm =
+            if plan.warmup == 0 { None } else { Some(case.run(session, all, limits, &mut timings)?) };
         let warmed = WarmedUp {
             prepare_ns: ns(lists.prepare),
             make_ns: ns(make_time),
@@ -234,7 +242,8 @@ impl<'a> CaseRun<'a> {
     }
 
     fn checked(&self, outcome: Outcome) -> u64 {
-        let looked_at = self.lists.case.op == Op::Read && self.slots.iter().all(|slot| slot.request.ends.is_some());
+        let looked_at =
+            self.lists.case.op == Op::Read && self.slots.iter().all(|slot| slot.request.ends.is_some());
         if looked_at { outcome.transfers } else { 0 }
     }
 
@@ -253,7 +262,10 @@ impl<'a> CaseRun<'a> {
     }
 
     /// Pairs of transfers, one plain and one with a notification, in changing order: the difference of each pair.
-    fn notify_cost(&mut self, session: &Session<'_>) -> Result<Option<crate::measure::histogram::Distribution>, EngineError> {
+    fn notify_cost(
+        &mut self,
+        session: &Session<'_>,
+    ) -> Result<Option<crate::measure::histogram::Distribution>, EngineError> {
         let plan = session.plan;
         let Some(mut plain) = self.plain.take() else { return Ok(None) };
         let mut cost = Recorder::new();

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use nixl::Agent;
 
-use super::protocol::{Command, Event, read_frame, write_frame};
 use super::process::leave;
+use super::protocol::{Command, Event, read_frame, write_frame};
 
 /// The engine's end of the pipe to its supervisor.
 pub(crate) struct Desk {

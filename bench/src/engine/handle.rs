@@ -317,7 +317,9 @@ impl EngineFailure {
                 format!("no answer within {} s; it was ended", after.as_secs()),
                 "run again with --verbose; when it repeats, report it with the log".to_owned(),
             ),
-            Kind::Reported(error) => (reported_id(error.kind), error.message.clone(), reported_hint(error.kind)),
+            Kind::Reported(error) => {
+                (reported_id(error.kind), error.message.clone(), reported_hint(error.kind))
+            }
             Kind::Confused(why) => (
                 "engine-confused",
                 format!("an answer that makes no sense: {why}"),
@@ -375,10 +377,14 @@ fn signal_name(signal: i32) -> String {
 
 fn signal_hint(signal: i32) -> String {
     match signal {
-        9 => "somebody killed it; when nobody did, look for the out-of-memory killer in the kernel log (dmesg)",
+        9 => {
+            "somebody killed it; when nobody did, look for the out-of-memory killer in the kernel log (dmesg)"
+        }
         7 => "memory could not be backed: a full /dev/shm or too few huge pages do this",
         6 => "UCX or NIXL gave up by abort(): the log lines below say why",
-        _ if OWN_SIGNALS.contains(&signal) => "NIXL or UCX crashed: run again with --verbose and report it with the log",
+        _ if OWN_SIGNALS.contains(&signal) => {
+            "NIXL or UCX crashed: run again with --verbose and report it with the log"
+        }
         _ => "run again and leave the engine process alone",
     }
     .to_owned()
@@ -389,7 +395,12 @@ mod tests {
     use super::*;
 
     fn failure(kind: Kind) -> EngineFailure {
-        EngineFailure { role: Role::Target, phase: Phase::TimedLoop, kind, log: vec!["UCX ERROR x".to_owned()] }
+        EngineFailure {
+            role: Role::Target,
+            phase: Phase::TimedLoop,
+            kind,
+            log: vec!["UCX ERROR x".to_owned()],
+        }
     }
 
     #[test]

@@ -55,8 +55,17 @@ fn keep(lines: &mut VecDeque<String>, line: String, most: usize) {
 
 /// UCX and NIXL mark trouble by level; aborts and loader errors speak in their own words.
 fn is_trouble(line: &str) -> bool {
-    const MARKS: [&str; 9] =
-        [" WARN ", " ERROR ", " FATAL ", "Fatal:", "Assertion", "what():", "cannot open", "undefined symbol", "abort"];
+    const MARKS: [&str; 9] = [
+        " WARN ",
+        " ERROR ",
+        " FATAL ",
+        "Fatal:",
+        "Assertion",
+        "what():",
+        "cannot open",
+        "undefined symbol",
+        "abort",
+    ];
     let glog = line.starts_with(['E', 'W', 'F']) && line.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
     glog || MARKS.iter().any(|mark| line.contains(mark))
 }

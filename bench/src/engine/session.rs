@@ -12,7 +12,9 @@ use super::desk::Desk;
 use super::library::{Loaded, identity};
 use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, Opened, Verified};
 use super::timed::ns;
-use crate::memory::pattern::{Block, CheckError, EndWords, Expected, Key, Mismatch, Span, fill, poison, verify};
+use crate::memory::pattern::{
+    Block, CheckError, EndWords, Expected, Key, Mismatch, Span, fill, poison, verify,
+};
 use crate::plan::{Case, Op, Plan};
 
 /// The backend that kvwire is about.
@@ -42,8 +44,12 @@ pub(crate) struct Peer<'a> {
 pub(crate) fn serve(desk: &mut Desk, loaded: &Loaded, name: &str, plan: &Plan) -> Result<(), EngineError> {
     let mut phases = vec![("load".to_owned(), loaded.load_ns)];
     let agent = timed(&mut phases, "agent", || {
-        Agent::new(&loaded.library, name, &AgentConfig { progress_thread: true, progress_delay_us: 0, telemetry: true })
-            .map_err(nixl_failed)
+        Agent::new(
+            &loaded.library,
+            name,
+            &AgentConfig { progress_thread: true, progress_delay_us: 0, telemetry: true },
+        )
+        .map_err(nixl_failed)
     })?;
     require_backend(&agent)?;
     let backend = timed(&mut phases, "backend", || {
@@ -90,6 +96,7 @@ pub(crate) fn require_backend(agent: &Agent) -> Result<(), EngineError> {
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "an adapter for `map_err`")]
 pub(crate) fn nixl_failed(error: nixl::Error) -> EngineError {
     EngineError { kind: ErrorKind::Nixl, message: error.to_string() }
 }
@@ -176,7 +183,7 @@ impl Session<'_> {
 
     fn connect(&self, metadata: &[u8], region: &RemoteRegion) -> Result<(), EngineError> {
         let remote = self.agent.load_remote(metadata).map_err(nixl_failed)?;
-        self.peer.set(Peer { remote, region: region.clone() }).map_err(|_| out_of_order("a second connection"))
+        self.peer.set(Peer { remote, region: *region }).map_err(|_| out_of_order("a second connection"))
     }
 
     fn prepare(&self, case: &Case, epoch: u32, end: End) -> Result<(), EngineError> {

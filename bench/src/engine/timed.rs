@@ -109,7 +109,15 @@ impl<R: Request> Slot<R> {
     /// A slot that has not moved anything yet.
     pub(crate) fn new(request: R) -> Self {
         let now = Instant::now();
-        Self { request, iteration: 0, started: now, posted: now, done: now, prep: Duration::ZERO, active: false }
+        Self {
+            request,
+            iteration: 0,
+            started: now,
+            posted: now,
+            done: now,
+            prep: Duration::ZERO,
+            active: false,
+        }
     }
 
     /// The last transfer: its post call, and from the start of that to its completion.
@@ -340,7 +348,9 @@ mod tests {
     fn every_slot_gets_a_transfer_however_short_the_time() {
         for polls in [0, 3] {
             let mut slots = slots(3, polls);
-            let outcome = run(&mut slots, Limits { time: Duration::ZERO, ..limits(10) }, &mut Timings::new(false)).unwrap();
+            let outcome =
+                run(&mut slots, Limits { time: Duration::ZERO, ..limits(10) }, &mut Timings::new(false))
+                    .unwrap();
             assert_eq!(outcome.transfers, 3);
             assert!(slots.iter().all(|s| s.iteration == 1));
         }

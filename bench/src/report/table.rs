@@ -4,6 +4,7 @@
 //! Plain ASCII. Everything comes from the result file, so that a stored result prints the same again.
 
 mod columns;
+mod findings;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -16,6 +17,7 @@ use super::model::{CaseResult, CaseStatus, Outcome, Registration, ResultFile, Si
 use crate::measure::histogram::{P99_MIN_SAMPLES, P999_MIN_SAMPLES};
 use crate::measure::units::{ByteSize, count, time};
 use columns::Columns;
+use findings::push_findings;
 use text::{Paint, Tone, plain, push_wrapped};
 
 /// Below this many characters lines are left to the terminal to wrap.
@@ -33,7 +35,8 @@ pub(crate) fn render(result: &ResultFile, colour: bool, width: usize) -> String 
     push_run(&mut out, result, width);
     let columns = Columns::of(&result.cases, width);
     columns.push_tables(&mut out, &result.cases, paint);
-    push_reasons(&mut out, &result.cases, paint, width);
+    push_reasons(&mut out, result, paint, width);
+    push_findings(&mut out, &result.findings, paint, width);
     push_notes(&mut out, result, &columns, paint, width);
     out
 }
@@ -109,11 +112,15 @@ fn side_facts(node: &Node, memory: Option<&str>, registration: Option<Registrati
     facts.join(", ")
 }
 
-/// Why cases failed or did not run, with cases of one reason together.
-fn push_reasons(out: &mut String, cases: &[CaseResult], paint: Paint, width: usize) {
+/// Why cases failed or did not run, with cases of one reason together. What a finding says is left to it.
+fn push_reasons(out: &mut String, result: &ResultFile, paint: Paint, width: usize) {
+    let told = |reason: &str| result.findings.iter().any(|finding| finding.title.contains(reason));
     let mut reasons: Vec<(CaseStatus, String, Vec<&str>)> = Vec::new();
-    for case in cases.iter().filter(|case| case.status != CaseStatus::Pass) {
-        let reason = reason_of(case);
+    for case in result.cases.iter().filter(|case| case.status != CaseStatus::Pass) {
+        let reason = case.reason.clone().unwrap_or_else(|| "no reason was recorded".to_owned());
+        if case.status == CaseStatus::Fail && told(&reason) {
+            continue;
+        }
         match reasons.iter_mut().find(|(status, text, _)| *status == case.status && *text == reason) {
             Some((_, _, names)) => names.push(&case.name),
             None => reasons.push((case.status, reason, vec![&case.name])),
@@ -123,16 +130,17 @@ fn push_reasons(out: &mut String, cases: &[CaseResult], paint: Paint, width: usi
         out.push('\n');
     }
     for (status, reason, names) in reasons {
-        let text = format!("{}: {reason}", names.join(", "));
+        let text = format!("{}: {reason}", some_of(&names));
         push_labelled(out, (status_word(status), status_tone(status)), &text, 9, paint, width);
     }
 }
 
-fn reason_of(case: &CaseResult) -> String {
-    let reason = case.reason.clone().unwrap_or_else(|| "no reason was recorded".to_owned());
-    match &case.verification.mismatch {
-        Some(mismatch) => format!("{reason}; {mismatch}"),
-        None => reason,
+/// The names of a few cases, or the first and the last of many.
+fn some_of(names: &[&str]) -> String {
+    const LISTED: usize = 6;
+    match names {
+        [first, .., last] if names.len() > LISTED => format!("{first} to {last} ({} cases)", names.len()),
+        few => few.join(", "),
     }
 }
 
@@ -154,7 +162,7 @@ fn status_tone(status: CaseStatus) -> Tone {
 
 /// What a reader of the figures must know, each thing once.
 fn push_notes(out: &mut String, result: &ResultFile, columns: &Columns, paint: Paint, width: usize) {
-    if result.cases.is_empty() {
+    if result.cases.iter().all(|case| case.status == CaseStatus::NotRun) {
         return;
     }
     out.push('\n');
@@ -188,7 +196,6 @@ fn notes(result: &ResultFile, columns: &Columns) -> Vec<String> {
     }
     notes.extend(columns.hidden_note());
     notes.extend(merge_notes(&result.cases));
-    notes.extend(telemetry_notes(&result.cases));
     notes
 }
 
@@ -209,11 +216,4 @@ fn merge_notes(cases: &[CaseResult]) -> Option<String> {
     });
     let merged: Vec<String> = merged.collect();
     (!merged.is_empty()).then(|| format!("descriptors that NIXL merged: {}", merged.join(", ")))
-}
-
-fn telemetry_notes(cases: &[CaseResult]) -> impl Iterator<Item = String> + '_ {
-    cases.iter().filter_map(|case| {
-        let disagreement = case.nixl_telemetry.as_ref()?.disagreement.as_ref()?;
-        Some(format!("{}: NIXL's own times disagree: {disagreement}", case.name))
-    })
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use checks::{Finding, Node, Status};
+use checks::{Finding, NixlIdentity, Node, Status};
 use coordinator::Role;
 
 use super::message::Message;
@@ -19,6 +19,8 @@ use crate::verdict::{Outcome, data_finding};
 
 /// Time that the last notifications of a case may be on their way.
 const NOTIFICATION_TIMEOUT_MS: u64 = 2000;
+/// Time that the peer has to say what went wrong on its side, once an error shows here.
+const EXPLANATION_TIME: Duration = Duration::from_secs(2);
 /// What a case takes beside its timed loop, as a share of it: for the time shown as left.
 const AROUND_SHARE: f64 = 0.3;
 
@@ -38,10 +40,7 @@ impl Initiator {
     pub(crate) async fn run(mut self) -> (Outcome, Record) {
         let stopped = match self.lead().await {
             Ok(()) => None,
-            Err(stop) => {
-                self.record.finding(stop.finding());
-                Some(stop.outcome())
-            }
+            Err(stop) => Some(self.explain(stop).await),
         };
         self.terminal.end_progress();
         let outcome = self.record.close(stopped);
@@ -76,6 +75,33 @@ impl Initiator {
             }
         }
         Ok(())
+    }
+
+    /// Records why the run stopped. When the own engine met an error that the peer can explain (its engine is gone),
+    /// the peer's word comes first and decides.
+    async fn explain(&mut self, stop: Stop) -> Outcome {
+        let mut outcome = stop.outcome();
+        if let Stop::Engine(_) = stop {
+            self.supervisor.end_engine(false).await;
+            if let Some(cause) = self.supervisor.peer_trouble(EXPLANATION_TIME).await {
+                self.record.finding(cause.finding());
+                outcome = cause.outcome();
+            }
+        }
+        let mut finding = stop.finding();
+        if let Some(versions) = self.versions_that_met() {
+            finding.evidence.push(versions);
+        }
+        self.record.finding(finding);
+        outcome
+    }
+
+    /// Both sides' versions, where they differ: an error may come from that.
+    fn versions_that_met(&self) -> Option<String> {
+        let versions = |node: &Option<Node>| node.as_ref()?.nixl.as_ref().map(NixlIdentity::versions);
+        let nodes = &self.record.result.nodes;
+        let (ours, theirs) = (versions(&nodes.initiator)?, versions(&nodes.target)?);
+        (ours != theirs).then(|| format!("two versions met: initiator {ours}; target {theirs}"))
     }
 
     fn time_left(&self, index: usize) -> Duration {
@@ -130,15 +156,15 @@ impl Initiator {
 
     /// Two NIXL or UCX versions may work together; a reader should know that they met.
     fn compare_versions(&mut self) {
-        let nodes = &self.record.result.nodes;
-        let versions = |node: &Option<Node>| node.as_ref().and_then(|n| n.nixl.as_ref()).map(|n| n.versions());
-        if let (Some(ours), Some(theirs)) = (versions(&nodes.initiator), versions(&nodes.target))
-            && ours != theirs
-        {
+        if let Some(versions) = self.versions_that_met() {
             self.record.finding(
-                Finding::new("versions-differ", Status::Warn, "the two sides use different NIXL or UCX versions")
-                    .evidence([format!("initiator: {ours}"), format!("target: {theirs}")])
-                    .next_step("deploy one version on both sides, or test each combination that you deploy"),
+                Finding::new(
+                    "versions-differ",
+                    Status::Warn,
+                    "the two sides use different NIXL or UCX versions",
+                )
+                .evidence([versions])
+                .next_step("deploy one version on both sides, or test each combination that you deploy"),
             );
         }
     }
@@ -324,7 +350,14 @@ mod tests {
     fn pair(ours_ns: u64, nixl_ns: u64) -> TelemetryPair {
         let apart_ns = ours_ns.cast_signed() - nixl_ns.cast_signed();
         let clocks = TwoClocks { ours_ns, nixl_ns, apart_ns };
-        TelemetryPair { samples: 64, resolution_ns: 1000, post: clocks, total: clocks, descriptors: 1, bytes: 1 }
+        TelemetryPair {
+            samples: 64,
+            resolution_ns: 1000,
+            post: clocks,
+            total: clocks,
+            descriptors: 1,
+            bytes: 1,
+        }
     }
 
     #[test]

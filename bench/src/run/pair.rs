@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use checks::Node;
-use coordinator::{Options, Role, RunId, ServerOptions, Session, Store, TcpEndpoint, TcpServer, TcpStore, Token};
+use coordinator::{
+    Options, Role, RunId, ServerOptions, Session, Store, TcpEndpoint, TcpServer, TcpStore, Token,
+};
 
 use super::initiator::Initiator;
 use super::message::{Hello, PROTOCOL};
@@ -66,19 +68,27 @@ async fn both(
     let run = RunId::random().map_err(|e| format!("no random run id: {e}"))?;
     let token = Token::random().map_err(|e| format!("no random token: {e}"))?;
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let options = ServerOptions { token: Some(token.clone()), run: Some(run.clone()), ..ServerOptions::default() };
-    let (server, bound) = TcpServer::bind(&[loopback], options)
-        .await
-        .map_err(|e| format!("no rendezvous on loopback: {e}\n  fix: see that 127.0.0.1 is up (ip addr show lo)"))?;
+    let options =
+        ServerOptions { token: Some(token.clone()), run: Some(run.clone()), ..ServerOptions::default() };
+    let (server, bound) = TcpServer::bind(&[loopback], options).await.map_err(|e| {
+        format!("no rendezvous on loopback: {e}\n  fix: see that 127.0.0.1 is up (ip addr show lo)")
+    })?;
     let port = bound.first().map_or(0, SocketAddr::port);
-    let endpoint =
-        TcpEndpoint { host: Ipv4Addr::LOCALHOST.to_string(), port, token: Some(token), run: Some(run.clone()) };
+    let endpoint = TcpEndpoint {
+        host: Ipv4Addr::LOCALHOST.to_string(),
+        port,
+        token: Some(token),
+        run: Some(run.clone()),
+    };
     let node = Node::probe(env!("CARGO_PKG_VERSION"));
     let joining = Options::default();
     let local: Arc<dyn Store> =
         Arc::new(server.local(&run, &joining).map_err(|e| format!("the target cannot join: {e}"))?);
-    let remote: Arc<dyn Store> =
-        Arc::new(TcpStore::connect(&endpoint, &run, &joining).await.map_err(|e| format!("the initiator cannot join: {e}"))?);
+    let remote: Arc<dyn Store> = Arc::new(
+        TcpStore::connect(&endpoint, &run, &joining)
+            .await
+            .map_err(|e| format!("the initiator cannot join: {e}"))?,
+    );
     let (target, initiator) = tokio::try_join!(
         join(local, Role::Target, &node, &joining),
         join(remote, Role::Initiator, &node, &joining)
@@ -102,14 +112,20 @@ async fn both(
     Ok(result)
 }
 
-async fn join(store: Arc<dyn Store>, role: Role, node: &Node, options: &Options) -> Result<Supervisor, String> {
-    let hello = serde_json::to_vec(&Hello { protocol: PROTOCOL, node: node.clone() }).map_err(|e| e.to_string())?;
+async fn join(
+    store: Arc<dyn Store>,
+    role: Role,
+    node: &Node,
+    options: &Options,
+) -> Result<Supervisor, String> {
+    let hello =
+        serde_json::to_vec(&Hello { protocol: PROTOCOL, node: node.clone() }).map_err(|e| e.to_string())?;
     let who = format!("{role} on {} (process {})", node.hostname, node.pid);
     let (session, _) = Session::join(store, role, &who, Bytes::from(hello), options)
         .await
         .map_err(|e| format!("the {role} cannot join: {e}"))?;
     let interrupts = Interrupts::new().map_err(|e| format!("the system refuses a signal handler: {e}"))?;
-    Ok(Supervisor { role, session, interrupts, engine: None })
+    Ok(Supervisor { session, interrupts, engine: None })
 }
 
 /// What a run of this command can say at most.

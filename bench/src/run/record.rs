@@ -10,8 +10,8 @@ use crate::engine::timed_ns as ns;
 use crate::plan::{Case, Plan};
 use crate::report::json;
 use crate::report::model::{
-    CaseResult, CaseStatus, Descriptors, MINOR, Outcome as Stated, Phase, Registration, ResultFile, Run, SCHEMA,
-    Sides, Verdict, Verification,
+    CaseResult, CaseStatus, Descriptors, MINOR, Outcome as Stated, Phase, Registration, ResultFile, Run,
+    SCHEMA, Sides, Verdict, Verification,
 };
 use crate::verdict::{Outcome, judge};
 
@@ -26,7 +26,13 @@ pub(crate) struct Record {
 
 impl Record {
     /// A result in which nothing has run yet. `begin` is when the program started.
-    pub(crate) fn new(run_id: &str, plan: Plan, scope: String, output: Option<PathBuf>, begin: Instant) -> Self {
+    pub(crate) fn new(
+        run_id: &str,
+        plan: Plan,
+        scope: String,
+        output: Option<PathBuf>,
+        begin: Instant,
+    ) -> Self {
         let cases = plan.cases.iter().map(|case| not_run(case, plan.depth, "not reached")).collect();
         let result = ResultFile {
             schema: SCHEMA.to_owned(),

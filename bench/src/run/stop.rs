@@ -46,19 +46,26 @@ impl Stop {
         match self {
             Self::Engine(failure) => failure.finding(),
             Self::PeerFailed { finding, .. } => (**finding).clone(),
-            Self::PeerEnded { summary, .. } => fail("peer-ended", format!("the other side ended the run: {summary}")),
-            Self::Peer(error @ PeerError::ControlPlane { .. }) => fail("control-plane-lost", error.to_string())
-                .next_step("nothing is said about the wire: mend the rendezvous and run again"),
+            Self::PeerEnded { summary, .. } => {
+                fail("peer-ended", format!("the other side ended the run: {summary}"))
+            }
+            Self::Peer(error @ PeerError::ControlPlane { .. }) => {
+                fail("control-plane-lost", error.to_string())
+                    .next_step("nothing is said about the wire: mend the rendezvous and run again")
+            }
             Self::Peer(error) => fail("peer-lost", error.to_string())
                 .next_step("look at the other side's output and host, and run again"),
-            Self::PeerSilent(after) => {
-                fail("peer-silent", format!("the other side lives and did not answer within {} s", after.as_secs()))
-                    .next_step("look at the other side's output and host, and run again")
-            }
+            Self::PeerSilent(after) => fail(
+                "peer-silent",
+                format!("the other side lives and did not answer within {} s", after.as_secs()),
+            )
+            .next_step("look at the other side's output and host, and run again"),
             Self::Interrupted(signal) => fail("interrupted", format!("the run was interrupted by {signal}"))
                 .next_step("run again to its end"),
             Self::Output(why) => fail("output-failed", format!("the result could not be written: {why}"))
-                .next_step("make room, or choose another file with --output; the last complete result is intact"),
+                .next_step(
+                    "make room, or choose another file with --output; the last complete result is intact",
+                ),
             Self::Confused(why) => {
                 fail("internal", why.clone()).next_step("this is a fault in kvwire; please report it")
             }

@@ -5,9 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use coordinator::{PeerError, Role, SendError, Session};
+use coordinator::{PeerError, SendError, Session};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::message::Message;
 use super::stop::Stop;
@@ -45,7 +45,6 @@ impl Interrupts {
 /// One side of a run, once both have joined.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    pub(crate) role: Role,
     pub(crate) session: Session,
     pub(crate) interrupts: Interrupts,
     pub(crate) engine: Option<Engine>,
@@ -62,7 +61,9 @@ impl Supervisor {
         phase: Phase,
         deadline: Duration,
     ) -> Result<Event, Stop> {
-        let Some(engine) = &mut self.engine else { return Err(Stop::Confused("no engine is open".to_owned())) };
+        let Some(engine) = &mut self.engine else {
+            return Err(Stop::Confused("no engine is open".to_owned()));
+        };
         tokio::select! {
             event = engine.request(command, phase, deadline) => event.map_err(Stop::Engine),
             unasked = receive(&mut self.session) => Err(unexpected(unasked)),
@@ -100,7 +101,9 @@ impl Supervisor {
         message: &Message,
         deadline: Duration,
     ) -> Result<(Event, Message), Stop> {
-        let Some(engine) = &mut self.engine else { return Err(Stop::Confused("no engine is open".to_owned())) };
+        let Some(engine) = &mut self.engine else {
+            return Err(Stop::Confused("no engine is open".to_owned()));
+        };
         send(&mut self.session, message).await?;
         let own = async { engine.request(command, phase, deadline).await.map_err(Stop::Engine) };
         tokio::select! {
@@ -124,6 +127,19 @@ impl Supervisor {
             message = receive(&mut self.session) => message,
             failure = gone => Err(Stop::Engine(failure)),
             stop = self.interrupts.wait() => Err(stop),
+        }
+    }
+
+    /// What the peer says of itself within `time`, when it is in trouble too.
+    pub(crate) async fn peer_trouble(&mut self, time: Duration) -> Option<Stop> {
+        let end = Instant::now() + time;
+        loop {
+            match timeout_at(end, receive(&mut self.session)).await {
+                Ok(message @ (Err(_) | Ok(Message::Failed { .. }))) => return Some(unexpected(message)),
+                // An answer that nobody waits for any more.
+                Ok(Ok(_)) => {}
+                Err(_) => return None,
+            }
         }
     }
 

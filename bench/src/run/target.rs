@@ -30,7 +30,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn new(supervisor: Supervisor, node: Node, nixl_lib: Option<String>, terminal: Terminal) -> Self {
+    pub(crate) fn new(
+        supervisor: Supervisor,
+        node: Node,
+        nixl_lib: Option<String>,
+        terminal: Terminal,
+    ) -> Self {
         Self { supervisor, node, nixl_lib, terminal, plan: None }
     }
 

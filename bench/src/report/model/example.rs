@@ -1,6 +1,6 @@
 //! Results as runs leave them, for tests of everything that reads one.
 
-use checks::{NixlIdentity, Node};
+use checks::{Finding, NixlIdentity, Node, Status};
 
 use super::*;
 use crate::measure::histogram::Recorder;
@@ -151,7 +151,6 @@ pub(crate) fn failed() -> ResultFile {
     };
     let wrong = &mut result.cases[1];
     wrong.status = CaseStatus::Fail;
-    wrong.reason = Some("the target did not receive what was sent".to_owned());
     wrong.bandwidth_bytes_per_s = None;
     wrong.verification.mismatch = Some(Mismatch {
         byte_offset: 65_000,
@@ -162,6 +161,12 @@ pub(crate) fn failed() -> ResultFile {
         wrong_bytes: 534,
         kind: MismatchKind::Untouched { bytes: 536, to_the_end: true },
     });
+    wrong.reason = wrong.verification.mismatch.as_ref().map(ToString::to_string);
+    let title = format!("{}: {}", wrong.name, wrong.reason.clone().unwrap_or_default());
+    let finding = Finding::new("data-mismatch", Status::Fail, title)
+        .evidence(["UCX  WARN  one line, as it was logged".to_owned()])
+        .next_step("look at the transport of WRITE 64 KiB x1");
+    result.findings.push(finding);
     let skipped = &mut result.cases[3];
     skipped.status = CaseStatus::NotRun;
     skipped.reason = Some("the run ended before it".to_owned());

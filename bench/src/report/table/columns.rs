@@ -148,7 +148,8 @@ impl Columns {
         let mut titles: Vec<String> = Vec::new();
         for case in cases {
             let title = title_of(case);
-            if titles.contains(&title) {
+            let ran = |row: &CaseResult| title_of(row) == title && row.status != CaseStatus::NotRun;
+            if titles.contains(&title) || !cases.iter().any(ran) {
                 continue;
             }
             out.push('\n');

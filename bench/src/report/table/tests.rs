@@ -60,15 +60,13 @@ WRITE, uniform, depth 1      ----- total, us ------  -- p50, us ---
 64 KiB      1      -      -       -       -       -       -       -        -   10,001  FAIL
 64 MiB      1  6.583  52.66   10199       -   92679    4080    6119   370716      201  ok
 
-READ, uniform, depth 1       ----- total, us ------  -- p50, us ---
-  size  batch   GB/s   Gb/s     p50     p99     max    post    wire  cold us  samples
- 4 KiB      1      -      -       -       -       -       -       -        -        0  not run
-
-FAIL     WRITE 64 KiB x1: the target did not receive what was sent; wrong data from byte 65,000
-         (descriptor 0, byte 65,000 of it): the last 536 bytes of the transfer were never written;
-         534 of 65,536 bytes differ (first word expected 0x0123456789abcdef, found
-         0xdeadbea700000001)
 not run  READ 4 KiB x1: the run ended before it
+
+FAIL     WRITE 64 KiB x1: wrong data from byte 65,000 (descriptor 0, byte 65,000 of it): the last
+         536 bytes of the transfer were never written; 534 of 65,536 bytes differ (first word
+         expected 0x0123456789abcdef, found 0xdeadbea700000001) [data-mismatch]
+         | UCX  WARN  one line, as it was logged
+         next: look at the transport of WRITE 64 KiB x1
 
 * GB/s: 1e9 payload bytes per second of the timed loop, Gb/s the same in bits; total = post + wire;
   cold: the first transfer
@@ -148,7 +146,6 @@ fn what_only_some_runs_have_is_only_shown_there() {
     assert!(head.contains("prep") && head.contains("notify"), "{head}");
     assert!(line_with(&result, "total =").contains("total = prep + post + wire"));
     assert!(line_with(&result, "merged").ends_with("WRITE 64 KiB x1 (64 as 1)"));
-    assert!(line_with(&result, "disagree").contains("total 2 us against 9 us"));
     assert!(!render(&example::passed(), false, 120).contains("prep"));
 }
 
@@ -184,6 +181,7 @@ fn a_hostile_peer_cannot_drive_the_terminal() {
 fn an_empty_result_still_gives_its_verdict() {
     let mut result = example::failed();
     result.cases.clear();
+    result.findings.clear();
     result.nodes = Sides::default();
     let lines = lines(&result, 120);
     assert!(lines[0].starts_with("NOT TRUSTED  "));
