@@ -32,6 +32,9 @@ fn main() -> ExitCode {
     let exit = match cli.command {
         Command::Engine => engine::main(),
         Command::Info(args) => info::run(&args, &Terminal::new(&args.output)),
+        Command::Target(args) => run::target(&args, &Terminal::new(&args.output), begin),
+        Command::Initiator(args) => run::initiator(&args, &Terminal::new(&args.output), begin),
+        Command::Run(args) => run::by_index(&args, &Terminal::new(&args.output), begin),
         Command::Pair(args) => run::pair(&args, &Terminal::new(&args.output), begin),
     };
     exit.into()

@@ -118,11 +118,15 @@ impl Plan {
         Duration::from_millis(self.transfer_timeout_ms)
     }
 
-    /// The longest that `case` may keep an engine busy in one command, stall included.
+    /// The longest that a case may keep an engine busy in one command, stall included.
     pub(crate) fn longest_command(&self) -> Duration {
-        self.case_time() * 2 + self.transfer_timeout() * 2 + Duration::from_secs(10)
+        let memory = Duration::from_secs_f64(self.pool_bytes as f64 / SLOWEST_MEMORY_BYTES_PER_S);
+        self.case_time() * 2 + self.transfer_timeout() + memory + Duration::from_secs(5)
     }
 }
+
+/// Memory is filled and compared faster than this anywhere, also in an unoptimised build on a busy machine.
+const SLOWEST_MEMORY_BYTES_PER_S: f64 = 128e6;
 
 /// What a user asked for, already parsed value by value, not yet checked as a whole.
 #[derive(Debug, Clone)]

@@ -58,6 +58,18 @@ impl Terminal {
         }
     }
 
+    /// Says something that a person should know while waiting. Silent with `--quiet`.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            self.talk(text);
+        }
+    }
+
+    /// Says something without which the other side cannot go on, always.
+    pub(crate) fn say(&self, text: &str) {
+        self.talk(text);
+    }
+
     /// Says something that only `--verbose` shows.
     pub(crate) fn detail(&self, text: &str) {
         if self.verbose {

@@ -3,6 +3,8 @@
 
 mod finding;
 mod node;
+mod route;
 
 pub use finding::{Finding, Status};
 pub use node::{Fabric, Namespaces, NixlIdentity, Node};
+pub use route::Route;

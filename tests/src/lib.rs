@@ -33,7 +33,12 @@ pub struct Kvwire {
 
 /// `kvwire pair`, with a result file to look at afterwards.
 pub fn pair() -> Kvwire {
-    let mut run = kvwire_command("pair");
+    with_result("pair")
+}
+
+/// A command that takes `--output`, with a result file to look at afterwards.
+pub fn with_result(command: &str) -> Kvwire {
+    let mut run = kvwire_command(command);
     let path = run.folder.path().join("result.json");
     run.command.arg("--output").arg(&path);
     run.result = Some(path);

@@ -72,29 +72,46 @@ pub(crate) struct MeasureArgs {
     pub(crate) max_memory: Option<ByteSize>,
 
     /// A transfer that takes longer counts as stalled and ends the run
-    #[arg(long, env = "KVWIRE_TRANSFER_TIMEOUT", value_name = "TIME", default_value = "10s",
+    #[arg(long, env = "KVWIRE_TRANSFER_TIMEOUT", value_name = "TIME", default_value = "5s",
           value_parser = parse_duration, help_heading = "Limits")]
     pub(crate) transfer_timeout: Duration,
+}
 
+/// Which NIXL, and its environment.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "NIXL and UCX")]
+pub(crate) struct NixlArgs {
     /// NIXL's C library, or a folder that contains it [default: search, see `kvwire info`]
-    #[arg(long, env = "KVWIRE_NIXL_LIB", value_name = "PATH", help_heading = "NIXL and UCX")]
+    #[arg(long, env = "KVWIRE_NIXL_LIB", value_name = "PATH")]
     pub(crate) nixl_lib: Option<PathBuf>,
 
     /// Environment for the engines, for example UCX_TLS=tcp; repeat it, or separate with ';'
-    #[arg(long, env = "KVWIRE_UCX_ENV", value_name = "KEY=VALUE", value_delimiter = ';',
-          value_parser = parse_key_value, help_heading = "NIXL and UCX")]
+    #[arg(
+        long,
+        env = "KVWIRE_UCX_ENV",
+        value_name = "KEY=VALUE",
+        value_delimiter = ';',
+        value_parser = parse_key_value
+    )]
     pub(crate) ucx_env: Vec<(String, String)>,
+}
+
+impl NixlArgs {
+    /// The environment as a map; the last value of a name wins.
+    pub(crate) fn environment(&self) -> BTreeMap<String, String> {
+        self.ucx_env.iter().cloned().collect()
+    }
 }
 
 /// Share of the available memory that one side takes at most, so that two sides on one host fit.
 const MEMORY_SHARE: f64 = 0.4;
 
 impl MeasureArgs {
-    /// The plan that these flags describe. `available` is the memory that can be had on this host, in bytes.
+    /// The plan that these flags describe, with `nixl`'s environment. `available` is the memory that can be had on this host, in bytes.
     ///
     /// # Errors
     /// The first flag that cannot be measured, with the fix.
-    pub(crate) fn plan(&self, available: Option<u64>) -> Result<Plan, PlanError> {
+    pub(crate) fn plan(&self, nixl: &NixlArgs, available: Option<u64>) -> Result<Plan, PlanError> {
         Request {
             sizes: self.sizes.sizes().iter().map(|size| size.0).collect(),
             batches: self.batch.clone(),
@@ -112,7 +129,7 @@ impl MeasureArgs {
             recreate: self.recreate,
             notify: self.notify,
             transfer_timeout: self.transfer_timeout,
-            ucx_env: self.ucx_env.iter().cloned().collect::<BTreeMap<_, _>>(),
+            ucx_env: nixl.environment(),
         }
         .resolve()
     }

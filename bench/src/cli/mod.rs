@@ -1,6 +1,7 @@
 //! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
 
 mod info;
+mod join;
 mod measure;
 mod output;
 mod pair;
@@ -8,7 +9,8 @@ mod pair;
 use clap::{Parser, Subcommand};
 
 pub(crate) use info::InfoArgs;
-pub(crate) use measure::MeasureArgs;
+pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
+pub(crate) use measure::{MeasureArgs, NixlArgs};
 pub(crate) use output::{OutputArgs, ResultArgs, When};
 pub(crate) use pair::PairArgs;
 
@@ -24,6 +26,13 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// What no flag carries, since process lists and logs would show it.
+const ETCD_HELP: &str = "\
+Secrets come from the environment alone:
+  KVWIRE_TOKEN                 token of a tcp:// rendezvous, the same on both sides [default: made by the target]
+  KVWIRE_ETCD_USER, KVWIRE_ETCD_PASSWORD or KVWIRE_ETCD_PASSWORD_FILE
+  KVWIRE_ETCD_CA, KVWIRE_ETCD_CERT, KVWIRE_ETCD_KEY   PEM files for etcds://";
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -33,6 +42,17 @@ pub(crate) enum Command {
     /// between them, and prints a table. It says nothing about a network between two hosts.
     #[command(allow_negative_numbers = true)]
     Pair(Box<PairArgs>),
+    /// Wait on this host for an initiator, and serve what it measures.
+    ///
+    /// Prints one line to paste on the other host. Takes no measuring flags: those are the initiator's.
+    #[command(allow_negative_numbers = true, after_help = ETCD_HELP)]
+    Target(Box<TargetArgs>),
+    /// Measure against a target on another host.
+    #[command(allow_negative_numbers = true, after_help = ETCD_HELP)]
+    Initiator(Box<InitiatorArgs>),
+    /// Be target or initiator by index, as a Job, Slurm or mpirun starts processes.
+    #[command(allow_negative_numbers = true, after_help = ETCD_HELP)]
+    Run(Box<RunArgs>),
     /// Show which NIXL and UCX would be used, and every place that was searched.
     Info(InfoArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.

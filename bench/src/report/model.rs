@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use checks::{Finding, Node};
+use checks::{Finding, Node, Route};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,9 @@ pub(crate) struct ResultFile {
     /// Memory the payload lay in on each side, for example `host memory`.
     #[serde(default)]
     pub(crate) memory: Sides<String>,
+    /// Where the two sides met, and through which own address each reached that place.
+    #[serde(default)]
+    pub(crate) rendezvous: Rendezvous,
     /// Time that each side needed until the first case, in named phases in their order.
     #[serde(default)]
     pub(crate) startup: Sides<Vec<Phase>>,
@@ -75,12 +78,37 @@ pub(crate) struct Run {
     /// Start of the run by the initiator's wall clock, in UTC (RFC 3339).
     #[schemars(extend("format" = "date-time"))]
     pub(crate) started_at: String,
+    /// The side that wrote this file. The target's file is the initiator's result and what the target saw itself.
+    #[serde(default)]
+    pub(crate) recorded_by: Side,
     /// The command line as typed, one entry a word, with secrets left out.
     pub(crate) command_line: Vec<String>,
     /// From start to the writing of this file, by the initiator's monotonic clock, in ns.
     pub(crate) duration_ns: u64,
     /// False while the run goes on; a file that stays so is of a run that ended early.
     pub(crate) complete: bool,
+}
+
+/// One of the two sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Side {
+    /// The side that posts the transfers.
+    #[default]
+    Initiator,
+    /// The side whose memory is read or written.
+    Target,
+}
+
+/// Where two sides met.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Rendezvous {
+    /// Address of the rendezvous, without secrets.
+    pub(crate) place: String,
+    /// The initiator's way to it; null where it serves the place itself.
+    pub(crate) initiator: Option<Route>,
+    /// The target's way to it; null where it serves the place itself.
+    pub(crate) target: Option<Route>,
 }
 
 /// What kvwire concludes from everything in the file.

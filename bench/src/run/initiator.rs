@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use checks::{Finding, NixlIdentity, Node, Status};
 use coordinator::Role;
 
+use super::join::Met;
 use super::message::Message;
 use super::record::{Record, not_run};
 use super::stop::Stop;
@@ -27,35 +28,65 @@ const AROUND_SHARE: f64 = 0.3;
 /// The leading side of a run.
 #[derive(Debug)]
 pub(crate) struct Initiator {
-    pub(crate) supervisor: Supervisor,
-    pub(crate) node: Node,
-    pub(crate) nixl_lib: Option<String>,
-    pub(crate) terminal: Terminal,
-    pub(crate) record: Record,
-    pub(crate) plan: Plan,
+    supervisor: Supervisor,
+    node: Node,
+    nixl_lib: Option<String>,
+    terminal: Terminal,
+    record: Record,
+    plan: Plan,
+    /// The case that is measured.
+    current: Option<usize>,
 }
 
 impl Initiator {
+    /// The leading side of a run whose two sides have met.
+    pub(crate) fn new(
+        met: Met,
+        nixl_lib: Option<String>,
+        terminal: Terminal,
+        mut record: Record,
+        plan: Plan,
+    ) -> Self {
+        record.rendezvous(&met.own.place, met.own.route, met.peer.route);
+        record.known_target(met.peer.node);
+        met.findings.into_iter().for_each(|finding| record.finding(finding));
+        Self {
+            supervisor: met.supervisor,
+            node: met.own.node,
+            nixl_lib,
+            terminal,
+            record,
+            plan,
+            current: None,
+        }
+    }
+
     /// Runs the plan and gives back the closed result.
     pub(crate) async fn run(mut self) -> (Outcome, Record) {
         let stopped = match self.lead().await {
             Ok(()) => None,
-            Err(stop) => Some(self.explain(stop).await),
+            Err(stop) => {
+                let (outcome, title) = self.explain(stop).await;
+                self.close_case(outcome, &title);
+                Some(outcome)
+            }
         };
         self.terminal.end_progress();
         let outcome = self.record.close(stopped);
-        let summary = self.record.result.verdict.summary.clone();
         self.supervisor.end_engine(stopped.is_none()).await;
-        // Ignored: a target that is gone needs no verdict.
-        let _ = self.supervisor.tell(&Message::Over { outcome, summary }).await;
-        let _ = self.supervisor.session.leave("the run is over").await;
+        let over = Message::Over {
+            outcome,
+            summary: self.record.result.verdict.summary.clone(),
+            result: Some(Box::new(self.record.result.clone())),
+        };
+        self.supervisor.part(Some(&over)).await;
         (outcome, self.record)
     }
 
     async fn lead(&mut self) -> Result<(), Stop> {
         self.open().await?;
         if self.plan.notify {
-            self.expect_done(Message::Listen).await?;
+            self.expect_done(Message::Listen, Phase::Preparing).await?;
         }
         self.terminal.start_progress(self.plan.cases.len() as u64);
         let begin = Instant::now();
@@ -66,34 +97,35 @@ impl Initiator {
             }
             self.terminal.show_case(index as u64, &case.to_string(), self.time_left(index));
             self.terminal.detail(&format!("case {}/{}: {case}", index + 1, self.plan.cases.len()));
-            match self.case(index, &case).await {
-                Ok(result) => self.record.case(index, result)?,
-                Err(stop) => {
-                    self.close_case(index, &case, &stop);
-                    return Err(stop);
-                }
-            }
+            self.supervisor.enter(case.to_string());
+            self.current = Some(index);
+            let result = self.case(index, &case).await?;
+            self.current = None;
+            self.record.case(index, result)?;
         }
         Ok(())
     }
 
     /// Records why the run stopped. When the own engine met an error that the peer can explain (its engine is gone),
     /// the peer's word comes first and decides.
-    async fn explain(&mut self, stop: Stop) -> Outcome {
+    async fn explain(&mut self, stop: Stop) -> (Outcome, String) {
+        let at = self.supervisor.at();
         let mut outcome = stop.outcome();
+        let mut title = stop.finding(&at).title;
         if let Stop::Engine(_) = stop {
             self.supervisor.end_engine(false).await;
             if let Some(cause) = self.supervisor.peer_trouble(EXPLANATION_TIME).await {
-                self.record.finding(cause.finding());
                 outcome = cause.outcome();
+                title = cause.finding(&at).title;
+                self.record.finding(cause.finding(&at));
             }
         }
-        let mut finding = stop.finding();
+        let mut finding = stop.finding(&at);
         if let Some(versions) = self.versions_that_met() {
             finding.evidence.push(versions);
         }
         self.record.finding(finding);
-        outcome
+        (outcome, title)
     }
 
     /// Both sides' versions, where they differ: an error may come from that.
@@ -111,14 +143,19 @@ impl Initiator {
     }
 
     /// The case in which the run stopped, and those after it.
-    fn close_case(&mut self, index: usize, case: &Case, stop: &Stop) {
-        let title = stop.finding().title;
-        let mut result = not_run(case, self.plan.depth, &title);
-        if stop.outcome() == Outcome::NotTrusted {
-            result.status = CaseStatus::Fail;
+    fn close_case(&mut self, outcome: Outcome, title: &str) {
+        let Some(index) = self.current else {
+            self.record.mark_not_run(0, title);
+            return;
+        };
+        if let Some(case) = self.plan.cases.get(index) {
+            let mut result = not_run(case, self.plan.depth, title);
+            if outcome == Outcome::NotTrusted {
+                result.status = CaseStatus::Fail;
+            }
+            // Ignored: the result is written again, and a failure reported, when the run is closed.
+            let _ = self.record.case(index, result);
         }
-        // Ignored: the result is written again, and a failure reported, when the run is closed.
-        let _ = self.record.case(index, result);
         self.record.mark_not_run(index + 1, &format!("the run had stopped: {title}"));
     }
 
@@ -169,8 +206,8 @@ impl Initiator {
         }
     }
 
-    async fn expect_done(&mut self, message: Message) -> Result<(), Stop> {
-        match self.supervisor.ask(&message, self.plan.longest_command()).await? {
+    async fn expect_done(&mut self, message: Message, phase: Phase) -> Result<(), Stop> {
+        match self.supervisor.ask(&message, phase, self.plan.longest_command()).await? {
             Message::Done => Ok(()),
             _ => Err(out_of_order()),
         }
@@ -222,7 +259,7 @@ impl Initiator {
         }
         let message =
             Message::Heard { expected: measured.notifications, timeout_ms: NOTIFICATION_TIMEOUT_MS };
-        match self.supervisor.ask(&message, self.plan.longest_command()).await? {
+        match self.supervisor.ask(&message, Phase::Verification, self.plan.longest_command()).await? {
             Message::HeardNotifications { notifications } => {
                 Ok(measured.notifications.saturating_sub(notifications))
             }
@@ -243,7 +280,7 @@ impl Initiator {
             }
             Op::Write => {
                 let message = Message::Verify { case: case.clone(), epoch, stamps };
-                match self.supervisor.ask(&message, self.plan.longest_command()).await? {
+                match self.supervisor.ask(&message, Phase::Verification, self.plan.longest_command()).await? {
                     Message::Verified(verified) => Ok(verified),
                     _ => Err(out_of_order()),
                 }

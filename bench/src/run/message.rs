@@ -3,12 +3,13 @@
 //! The initiator leads: it sends one message and waits for one answer. Only [`Message::Failed`] and
 //! [`Message::Over`] may come unasked.
 
-use checks::{Finding, Node};
+use checks::{Finding, Node, Route};
 use nixl::RemoteRegion;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::protocol::{Blob, End, Verified};
 use crate::plan::{Case, Plan};
+use crate::report::model::ResultFile;
 use crate::verdict::Outcome;
 
 /// The version of this conversation; two that differ cannot talk.
@@ -21,6 +22,10 @@ pub(crate) struct Hello {
     pub(crate) protocol: u32,
     /// Who this side is.
     pub(crate) node: Node,
+    /// Own address and interface towards the rendezvous; `None` on the side that serves it.
+    pub(crate) route: Option<Route>,
+    /// Where this side met the other, without secrets.
+    pub(crate) place: String,
 }
 
 /// One message.
@@ -46,8 +51,8 @@ pub(crate) enum Message {
     HeardNotifications { notifications: u64 },
     /// Either: this side cannot go on. The other one records it and ends the run.
     Failed { finding: Box<Finding>, outcome: Outcome },
-    /// Initiator: the run is over, with this outcome for both.
-    Over { outcome: Outcome, summary: String },
+    /// Initiator: the run is over, with this outcome for both, and the result for the target to keep.
+    Over { outcome: Outcome, summary: String, result: Option<Box<ResultFile>> },
 }
 
 /// The target's engine is open.

@@ -1,11 +1,16 @@
 //! The supervisors: two roles that join a rendezvous, hold an engine each, and end with one verdict.
 
+mod finish;
+mod hosts;
 mod initiator;
+mod join;
 mod message;
 mod pair;
 mod record;
+mod rendezvous;
 mod stop;
 mod supervisor;
 mod target;
 
+pub(crate) use hosts::{by_index, initiator, target};
 pub(crate) use pair::pair;

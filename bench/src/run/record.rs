@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use checks::{Finding, Node};
+use checks::{Finding, Node, Route};
 
 use super::stop::Stop;
 use crate::engine::timed_ns as ns;
 use crate::plan::{Case, Plan};
 use crate::report::json;
 use crate::report::model::{
-    CaseResult, CaseStatus, Descriptors, MINOR, Outcome as Stated, Phase, Registration, ResultFile, Run,
-    SCHEMA, Sides, Verdict, Verification,
+    CaseResult, CaseStatus, Descriptors, MINOR, Outcome as Stated, Phase, Registration, Rendezvous,
+    ResultFile, Run, SCHEMA, Side, Sides, Verdict, Verification,
 };
 use crate::verdict::{Outcome, judge};
 
@@ -40,7 +40,8 @@ impl Record {
             run: Run {
                 id: run_id.to_owned(),
                 started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
-                command_line: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+                recorded_by: Side::Initiator,
+                command_line: command_line(),
                 duration_ns: 0,
                 complete: false,
             },
@@ -57,6 +58,7 @@ impl Record {
             startup: Sides::default(),
             registration: Sides::default(),
             cases,
+            rendezvous: Rendezvous::default(),
             findings: Vec::new(),
         };
         Self { result, output, scope, begin }
@@ -81,6 +83,16 @@ impl Record {
     fn registration(&self, phases: &[(String, u64)]) -> Option<Registration> {
         let (_, ns) = phases.iter().find(|(name, _)| name == "register")?;
         Some(Registration { bytes: self.result.plan.pool_bytes, ns: *ns })
+    }
+
+    /// Notes who the target says it is, before its engine is open.
+    pub(crate) fn known_target(&mut self, node: Node) {
+        self.result.nodes.target = Some(node);
+    }
+
+    /// Notes where and how the two sides met.
+    pub(crate) fn rendezvous(&mut self, place: &str, initiator: Option<Route>, target: Option<Route>) {
+        self.result.rendezvous = Rendezvous { place: place.to_owned(), initiator, target };
     }
 
     /// Adds a start-up step of the initiator.
@@ -117,6 +129,41 @@ impl Record {
         }
     }
 
+    /// Closes a run that stopped, with the reason as its last finding.
+    pub(crate) fn close_with(&mut self, stop: &Stop, at: &str) -> Outcome {
+        self.mark_not_run(0, &stop.finding(at).title);
+        self.finding(stop.finding(at));
+        self.close(Some(stop.outcome()))
+    }
+
+    /// Makes a result that the initiator sent this side's own, and writes it.
+    pub(crate) fn adopt(
+        mut result: ResultFile,
+        own_findings: Vec<Finding>,
+        output: Option<PathBuf>,
+        begin: Instant,
+    ) -> Self {
+        let known: Vec<String> = result.findings.iter().map(|f| f.title.clone()).collect();
+        result.findings.extend(own_findings.into_iter().filter(|f| !known.contains(&f.title)));
+        result.run.recorded_by = Side::Target;
+        result.run.command_line = command_line();
+        let scope = result.verdict.scope.clone();
+        Self { result, output, scope, begin }
+    }
+
+    /// The target writes this one.
+    pub(crate) fn of_target(&mut self) {
+        self.result.run.recorded_by = Side::Target;
+    }
+
+    /// Writes the result as it is.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn keep(&mut self) -> Result<(), Stop> {
+        self.save()
+    }
+
     /// Judges the run and writes the result for the last time.
     pub(crate) fn close(&mut self, stopped: Option<Outcome>) -> Outcome {
         self.result.run.complete = stopped.is_none();
@@ -124,7 +171,7 @@ impl Record {
         self.result.verdict = verdict;
         if let Err(stop) = self.save() {
             outcome = outcome.max(stop.outcome());
-            self.result.findings.push(stop.finding());
+            self.result.findings.push(stop.finding("writing the result"));
             self.result.verdict = judge(&self.result, &self.scope, Some(outcome)).1;
         }
         outcome
@@ -136,6 +183,20 @@ impl Record {
             Some(path) => json::write(path, &self.result).map_err(|e| Stop::Output(e.to_string())),
             None => Ok(()),
         }
+    }
+}
+
+/// The command line as typed, with the token of a join address left out.
+fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| without_token(&word.to_string_lossy())).collect()
+}
+
+fn without_token(word: &str) -> String {
+    match (word.find("tcp://"), word.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme < at => {
+            format!("{}***{}", &word[..scheme + "tcp://".len()], &word[at..])
+        }
+        _ => word.to_owned(),
     }
 }
 
@@ -169,5 +230,18 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         verification: Verification { verified_bytes: 0, per_transfer_checks: 0, epochs: 0, mismatch: None },
         nixl_telemetry: None,
         ended_by: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_on_the_command_line_does_not_reach_the_result() {
+        assert_eq!(without_token("tcp://secret@h:1/run"), "tcp://***@h:1/run");
+        assert_eq!(without_token("--rendezvous=tcp://secret@h:1"), "--rendezvous=tcp://***@h:1");
+        assert_eq!(without_token("tcp://h:1/run"), "tcp://h:1/run");
+        assert_eq!(without_token("a@b"), "a@b");
     }
 }

@@ -15,12 +15,21 @@ pub(crate) enum Stop {
     Engine(EngineFailure),
     /// The peer is lost or has left, or the control plane is gone.
     Peer(PeerError),
+    /// The peer, which served the rendezvous, is lost together with it.
+    ServingPeer {
+        /// The peer's identity.
+        who: String,
+        /// What was seen.
+        error: PeerError,
+    },
     /// The peer says that it failed, and how.
     PeerFailed { finding: Box<Finding>, outcome: Outcome },
     /// The peer says that the run is over.
     PeerEnded { outcome: Outcome, summary: String },
     /// The peer lives and does not answer.
     PeerSilent(Duration),
+    /// The two sides did not come together; nothing was measured.
+    Refused(Box<Finding>),
     /// The user or the system asked the run to end.
     Interrupted(&'static str),
     /// The result cannot be written.
@@ -35,33 +44,45 @@ impl Stop {
         match self {
             Self::Engine(failure) => failure.outcome(),
             Self::PeerFailed { outcome, .. } | Self::PeerEnded { outcome, .. } => *outcome,
-            Self::Peer(_) | Self::PeerSilent(_) | Self::Interrupted(_) => Outcome::Inconclusive,
+            Self::Peer(_)
+            | Self::ServingPeer { .. }
+            | Self::PeerSilent(_)
+            | Self::Refused(_)
+            | Self::Interrupted(_) => Outcome::Inconclusive,
             Self::Output(_) | Self::Confused(_) => Outcome::Internal,
         }
     }
 
-    /// The finding that goes into the result.
-    pub(crate) fn finding(&self) -> Finding {
+    /// The finding that goes into the result. `at` is what this side was doing, for example
+    /// `timed loop of WRITE 64 MiB x1`.
+    pub(crate) fn finding(&self, at: &str) -> Finding {
         let fail = |id: &str, title: String| Finding::new(id, Status::Fail, title);
         match self {
             Self::Engine(failure) => failure.finding(),
-            Self::PeerFailed { finding, .. } => (**finding).clone(),
+            Self::PeerFailed { finding, .. } | Self::Refused(finding) => (**finding).clone(),
             Self::PeerEnded { summary, .. } => {
-                fail("peer-ended", format!("the other side ended the run: {summary}"))
+                fail("peer-ended", format!("the other side ended the run ({at}): {summary}"))
+                    .next_step("read the other side's output")
             }
             Self::Peer(error @ PeerError::ControlPlane { .. }) => {
-                fail("control-plane-lost", error.to_string())
+                fail("control-plane-lost", format!("{error} ({at})"))
                     .next_step("nothing is said about the wire: mend the rendezvous and run again")
             }
-            Self::Peer(error) => fail("peer-lost", error.to_string())
-                .next_step("look at the other side's output and host, and run again"),
+            Self::Peer(error) => fail("peer-lost", format!("{error} ({at})")).next_step(LOOK_AT_PEER),
+            Self::ServingPeer { who, error } => {
+                fail("peer-lost", format!("lost {who}, which served the rendezvous ({at})"))
+                    .evidence([error.to_string()])
+                    .next_step(LOOK_AT_PEER)
+            }
             Self::PeerSilent(after) => fail(
                 "peer-silent",
-                format!("the other side lives and did not answer within {} s", after.as_secs()),
+                format!("the other side lives and did not answer within {} s ({at})", after.as_secs()),
             )
-            .next_step("look at the other side's output and host, and run again"),
-            Self::Interrupted(signal) => fail("interrupted", format!("the run was interrupted by {signal}"))
-                .next_step("run again to its end"),
+            .next_step(LOOK_AT_PEER),
+            Self::Interrupted(signal) => {
+                fail("interrupted", format!("the run was interrupted by {signal} ({at})"))
+                    .next_step("run again to its end")
+            }
             Self::Output(why) => fail("output-failed", format!("the result could not be written: {why}"))
                 .next_step(
                     "make room, or choose another file with --output; the last complete result is intact",
@@ -72,3 +93,6 @@ impl Stop {
         }
     }
 }
+
+const LOOK_AT_PEER: &str =
+    "look at the other side's output and host, and at the network between the two; then run again";

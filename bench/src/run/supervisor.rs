@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coordinator::{PeerError, SendError, Session};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::message::Message;
 use super::stop::Stop;
 use crate::engine::protocol::{Command, Event};
-use crate::engine::{Engine, Phase};
+use crate::engine::{Engine, EngineFailure, Phase};
 
 /// How much longer than its engine a peer may take to answer.
-pub(crate) const ANSWER_GRACE: Duration = Duration::from_secs(5);
+const ANSWER_GRACE: Duration = Duration::from_secs(2);
+/// The last message and the goodbye, at most.
+pub(crate) const FAREWELL_TIME: Duration = Duration::from_secs(2);
 
-/// SIGINT and SIGTERM, waited for beside everything else.
-#[derive(Debug)]
-pub(crate) struct Interrupts {
-    int: Signal,
-    term: Signal,
-}
+/// SIGINT and SIGTERM, waited for beside everything else. Once seen they stay seen, by all clones.
+#[derive(Debug, Clone)]
+pub(crate) struct Interrupts(watch::Receiver<Option<&'static str>>);
 
 impl Interrupts {
     /// From now on the two signals no longer end the process by themselves.
@@ -30,14 +30,27 @@ impl Interrupts {
     /// # Errors
     /// The system refuses a handler.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? })
+        let mut int = signal(SignalKind::interrupt())?;
+        let mut term = signal(SignalKind::terminate())?;
+        let (seen, receiver) = watch::channel(None);
+        tokio::spawn(async move {
+            let name = tokio::select! {
+                _ = int.recv() => "SIGINT (Ctrl-C)",
+                _ = term.recv() => "SIGTERM",
+            };
+            seen.send_replace(Some(name));
+            // Kept open, so that waiting for it never ends by a closed channel.
+            std::future::pending::<()>().await;
+        });
+        Ok(Self(receiver))
     }
 
     /// Resolves when the user or the system asks the run to end.
     pub(crate) async fn wait(&mut self) -> Stop {
-        tokio::select! {
-            _ = self.int.recv() => Stop::Interrupted("SIGINT (Ctrl-C)"),
-            _ = self.term.recv() => Stop::Interrupted("SIGTERM"),
+        match self.0.wait_for(Option::is_some).await {
+            Ok(name) => Stop::Interrupted(name.unwrap_or("a signal")),
+            // The event loop ends: nobody waits any more.
+            Err(_) => std::future::pending().await,
         }
     }
 }
@@ -45,12 +58,49 @@ impl Interrupts {
 /// One side of a run, once both have joined.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    pub(crate) session: Session,
-    pub(crate) interrupts: Interrupts,
     pub(crate) engine: Option<Engine>,
+    session: Session,
+    interrupts: Interrupts,
+    peer: Peer,
+    phase: Phase,
+    /// The case that is measured; empty outside of one.
+    case: String,
+}
+
+/// Who is on the other side.
+#[derive(Debug)]
+struct Peer {
+    who: String,
+    serves_rendezvous: bool,
 }
 
 impl Supervisor {
+    /// A side that has just met its peer. `served_by_peer`: the rendezvous is lost together with it.
+    pub(crate) fn new(session: Session, interrupts: Interrupts, who: String, served_by_peer: bool) -> Self {
+        let peer = Peer { who, serves_rendezvous: served_by_peer };
+        Self { engine: None, session, interrupts, peer, phase: Phase::Starting, case: String::new() }
+    }
+
+    /// From now on failures name this case.
+    pub(crate) fn enter(&mut self, case: String) {
+        self.case = case;
+    }
+
+    /// What this side is doing, for a finding.
+    pub(crate) fn at(&self) -> String {
+        if self.case.is_empty() { self.phase.to_string() } else { format!("{} of {}", self.phase, self.case) }
+    }
+
+    /// A peer that serves the rendezvous and is gone looks like a lost control plane.
+    fn name_peer(&self, stop: Stop) -> Stop {
+        match stop {
+            Stop::Peer(error @ PeerError::ControlPlane { .. }) if self.peer.serves_rendezvous => {
+                Stop::ServingPeer { who: self.peer.who.clone(), error }
+            }
+            other => other,
+        }
+    }
+
     /// Has the own engine do something. Meanwhile the peer may only say that it cannot go on.
     ///
     /// # Errors
@@ -61,33 +111,37 @@ impl Supervisor {
         phase: Phase,
         deadline: Duration,
     ) -> Result<Event, Stop> {
-        let Some(engine) = &mut self.engine else {
-            return Err(Stop::Confused("no engine is open".to_owned()));
-        };
-        tokio::select! {
+        self.phase = phase;
+        let Some(engine) = &mut self.engine else { return Err(no_engine()) };
+        let done = tokio::select! {
             event = engine.request(command, phase, deadline) => event.map_err(Stop::Engine),
-            unasked = receive(&mut self.session) => Err(unexpected(unasked)),
+            unasked = receive(&self.session) => Err(unexpected(unasked)),
             stop = self.interrupts.wait() => Err(stop),
-        }
+        };
+        done.map_err(|stop| self.name_peer(stop))
     }
 
     /// Asks the peer something and waits for its answer.
     ///
     /// # Errors
     /// The peer or the own engine failed, the answer did not come in time, or the user interrupted.
-    pub(crate) async fn ask(&mut self, message: &Message, deadline: Duration) -> Result<Message, Stop> {
-        send(&mut self.session, message).await?;
-        let gone = async {
-            match &mut self.engine {
-                Some(engine) => engine.gone().await,
-                None => std::future::pending().await,
-            }
+    pub(crate) async fn ask(
+        &mut self,
+        message: &Message,
+        phase: Phase,
+        deadline: Duration,
+    ) -> Result<Message, Stop> {
+        self.phase = phase;
+        let asked = async {
+            send(&self.session, message).await?;
+            answer(&self.session, deadline + ANSWER_GRACE).await
         };
-        tokio::select! {
-            answer = answer(&mut self.session, deadline) => answer,
-            failure = gone => Err(Stop::Engine(failure)),
+        let answered = tokio::select! {
+            answer = asked => answer,
+            failure = gone(&mut self.engine) => Err(Stop::Engine(failure)),
             stop = self.interrupts.wait() => Err(stop),
-        }
+        };
+        answered.map_err(|stop| self.name_peer(stop))
     }
 
     /// Has the own engine and the peer work at the same time.
@@ -101,15 +155,18 @@ impl Supervisor {
         message: &Message,
         deadline: Duration,
     ) -> Result<(Event, Message), Stop> {
-        let Some(engine) = &mut self.engine else {
-            return Err(Stop::Confused("no engine is open".to_owned()));
-        };
-        send(&mut self.session, message).await?;
+        self.phase = phase;
+        let Some(engine) = &mut self.engine else { return Err(no_engine()) };
         let own = async { engine.request(command, phase, deadline).await.map_err(Stop::Engine) };
-        tokio::select! {
-            both = async { tokio::try_join!(own, answer(&mut self.session, deadline + ANSWER_GRACE)) } => both,
+        let theirs = async {
+            send(&self.session, message).await?;
+            answer(&self.session, deadline + ANSWER_GRACE).await
+        };
+        let both = tokio::select! {
+            both = async { tokio::try_join!(own, theirs) } => both,
             stop = self.interrupts.wait() => Err(stop),
-        }
+        };
+        both.map_err(|stop| self.name_peer(stop))
     }
 
     /// The next message while there is nothing else to do.
@@ -117,30 +174,12 @@ impl Supervisor {
     /// # Errors
     /// The peer or the own engine failed, or the user interrupted.
     pub(crate) async fn next(&mut self) -> Result<Message, Stop> {
-        let gone = async {
-            match &mut self.engine {
-                Some(engine) => engine.gone().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            message = receive(&mut self.session) => message,
-            failure = gone => Err(Stop::Engine(failure)),
+        let message = tokio::select! {
+            message = receive(&self.session) => message,
+            failure = gone(&mut self.engine) => Err(Stop::Engine(failure)),
             stop = self.interrupts.wait() => Err(stop),
-        }
-    }
-
-    /// What the peer says of itself within `time`, when it is in trouble too.
-    pub(crate) async fn peer_trouble(&mut self, time: Duration) -> Option<Stop> {
-        let end = Instant::now() + time;
-        loop {
-            match timeout_at(end, receive(&mut self.session)).await {
-                Ok(message @ (Err(_) | Ok(Message::Failed { .. }))) => return Some(unexpected(message)),
-                // An answer that nobody waits for any more.
-                Ok(Ok(_)) => {}
-                Err(_) => return None,
-            }
-        }
+        };
+        message.map_err(|stop| self.name_peer(stop))
     }
 
     /// Says something to the peer.
@@ -148,7 +187,39 @@ impl Supervisor {
     /// # Errors
     /// The rendezvous cannot carry it.
     pub(crate) async fn tell(&mut self, message: &Message) -> Result<(), Stop> {
-        send(&mut self.session, message).await
+        let told = tokio::select! {
+            told = send(&self.session, message) => told,
+            stop = self.interrupts.wait() => Err(stop),
+        };
+        told.map_err(|stop| self.name_peer(stop))
+    }
+
+    /// What the peer says of itself within `time`, when it is in trouble too.
+    pub(crate) async fn peer_trouble(&mut self, time: Duration) -> Option<Stop> {
+        let end = Instant::now() + time;
+        loop {
+            match timeout_at(end, receive(&self.session)).await {
+                Ok(message @ (Err(_) | Ok(Message::Failed { .. }))) => {
+                    return Some(self.name_peer(unexpected(message)));
+                }
+                // An answer that nobody waits for any more.
+                Ok(Ok(_)) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// The last message, and a proper goodbye. Takes at most a few seconds, whatever state the rendezvous is in.
+    pub(crate) async fn part(self, last: Option<&Message>) {
+        let farewell = async {
+            if let Some(message) = last {
+                // Ignored: a peer that is gone needs no last word.
+                let _ = send(&self.session, message).await;
+            }
+            let _ = self.session.leave("the run is over").await;
+        };
+        // Ignored: without a goodbye the lease runs out by itself.
+        let _ = timeout(FAREWELL_TIME, farewell).await;
     }
 
     /// Ends the engine: gently when all is well, at once when it may be stuck.
@@ -162,7 +233,18 @@ impl Supervisor {
     }
 }
 
-async fn send(session: &mut Session, message: &Message) -> Result<(), Stop> {
+fn no_engine() -> Stop {
+    Stop::Confused("no engine is open".to_owned())
+}
+
+async fn gone(engine: &mut Option<Engine>) -> EngineFailure {
+    match engine {
+        Some(engine) => engine.gone().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn send(session: &Session, message: &Message) -> Result<(), Stop> {
     let text = serde_json::to_vec(message).map_err(|e| Stop::Confused(e.to_string()))?;
     session.send(Bytes::from(text)).await.map_err(|e| match e {
         SendError::Peer(e) => Stop::Peer(e),
@@ -170,12 +252,12 @@ async fn send(session: &mut Session, message: &Message) -> Result<(), Stop> {
     })
 }
 
-async fn receive(session: &mut Session) -> Result<Message, Stop> {
+async fn receive(session: &Session) -> Result<Message, Stop> {
     let bytes = session.recv().await.map_err(Stop::Peer)?;
     serde_json::from_slice(&bytes).map_err(|e| Stop::Confused(format!("a message that cannot be read: {e}")))
 }
 
-async fn answer(session: &mut Session, deadline: Duration) -> Result<Message, Stop> {
+async fn answer(session: &Session, deadline: Duration) -> Result<Message, Stop> {
     match timeout(deadline, receive(session)).await {
         Ok(Ok(message @ (Message::Failed { .. } | Message::Over { .. }))) => Err(unexpected(Ok(message))),
         Ok(other) => other,
@@ -187,7 +269,7 @@ async fn answer(session: &mut Session, deadline: Duration) -> Result<Message, St
 pub(crate) fn unexpected(message: Result<Message, Stop>) -> Stop {
     match message {
         Ok(Message::Failed { finding, outcome }) => Stop::PeerFailed { finding, outcome },
-        Ok(Message::Over { outcome, summary }) => Stop::PeerEnded { outcome, summary },
+        Ok(Message::Over { outcome, summary, .. }) => Stop::PeerEnded { outcome, summary },
         Ok(_) => Stop::Confused("the peer said something out of order".to_owned()),
         Err(stop) => stop,
     }

@@ -1,16 +1,21 @@
 //! The target: serves what the initiator's plan needs, and takes its verdict.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use checks::Node;
+use checks::{Finding, Node};
 use coordinator::Role;
 
+use super::join::Met;
 use super::message::{Message, TargetOpened};
+use super::record::Record;
 use super::stop::Stop;
 use super::supervisor::Supervisor;
 use crate::engine::protocol::{Command, Event};
 use crate::engine::{Engine, Phase};
 use crate::plan::Plan;
+use crate::report::model::ResultFile;
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
 
@@ -19,64 +24,124 @@ pub(crate) const OPEN_DEADLINE: Duration = Duration::from_secs(60);
 /// Time the initiator has to end the run after this side has failed.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// What a target needs to know before its initiator tells it the plan.
+/// The serving side of a run.
 #[derive(Debug)]
 pub(crate) struct Target {
-    pub(crate) supervisor: Supervisor,
-    pub(crate) node: Node,
-    pub(crate) nixl_lib: Option<String>,
-    pub(crate) terminal: Terminal,
+    supervisor: Supervisor,
+    node: Node,
+    findings: Vec<Finding>,
+    nixl_lib: Option<String>,
+    environment: Environment,
+    terminal: Terminal,
     plan: Option<Box<Plan>>,
 }
 
+/// Which environment this side's engine gets.
+#[derive(Debug)]
+enum Environment {
+    /// What the plan says: both sides are one command of one user.
+    OfThePlan,
+    /// What this side's user says, and what of the plan concerns UCX alone.
+    Own(BTreeMap<String, String>),
+}
+
+/// How a run ended on this side.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Outcome,
+    /// The result; `None` when this side never learned the plan.
+    pub(crate) record: Option<Record>,
+    /// Why it did not come to its end.
+    pub(crate) stop: Option<Stop>,
+    /// The user wants no further run.
+    pub(crate) interrupted: bool,
+}
+
 impl Target {
-    pub(crate) fn new(
-        supervisor: Supervisor,
-        node: Node,
-        nixl_lib: Option<String>,
-        terminal: Terminal,
-    ) -> Self {
-        Self { supervisor, node, nixl_lib, terminal, plan: None }
+    /// The serving side of a run whose two sides have met.
+    pub(crate) fn new(met: Met, nixl_lib: Option<String>, terminal: Terminal) -> Self {
+        Self {
+            supervisor: met.supervisor,
+            node: met.own.node,
+            findings: met.findings,
+            nixl_lib,
+            environment: Environment::OfThePlan,
+            terminal,
+            plan: None,
+        }
     }
 
-    /// Serves one run and says how it came out.
-    pub(crate) async fn run(mut self) -> Outcome {
-        let outcome = match self.serve().await {
-            Ok(outcome) => outcome,
-            Err(stop) => self.give_up(&stop).await,
+    /// Takes only what concerns UCX from a plan that came over the network, and `own` on top.
+    pub(crate) fn with_own_environment(mut self, own: BTreeMap<String, String>) -> Self {
+        self.environment = Environment::Own(own);
+        self
+    }
+
+    /// Serves one run and says how it came out. `begin` is when this side started.
+    pub(crate) async fn run(mut self, run_id: &str, output: Option<PathBuf>, begin: Instant) -> Ended {
+        let (outcome, result, stop) = match self.serve().await {
+            Ok((outcome, result)) => (outcome, result, None),
+            Err(stop) => {
+                let (outcome, result) = self.give_up(&stop).await;
+                (outcome, result, Some(stop))
+            }
         };
         self.supervisor.end_engine(outcome == Outcome::Trusted).await;
-        // Ignored: the run is over, and a rendezvous that is gone needs no goodbye.
-        let _ = self.supervisor.session.leave("the run is over").await;
-        outcome
+        let at = self.supervisor.at();
+        self.supervisor.part(None).await;
+        if let Some(stop) = &stop {
+            self.findings.push(stop.finding(&at));
+        }
+        let interrupted = matches!(stop, Some(Stop::Interrupted(_)));
+        let (outcome, record) = match (result, self.plan) {
+            (Some(result), _) => {
+                let mut record = Record::adopt(*result, self.findings, output, begin);
+                let kept = record.keep();
+                let worst = kept.map_or_else(|stop| stop.outcome().max(outcome), |()| outcome);
+                (worst, Some(record))
+            }
+            (None, Some(plan)) => {
+                let scope = "the target's view of a run that did not come to its end".to_owned();
+                let mut record = Record::new(run_id, *plan, scope, output, begin);
+                record.known_target(self.node);
+                record.of_target();
+                record.mark_not_run(0, "the initiator did not report it");
+                self.findings.into_iter().for_each(|finding| record.finding(finding));
+                (record.close(Some(outcome)), Some(record))
+            }
+            (None, None) => (outcome, None),
+        };
+        Ended { outcome, record, stop, interrupted }
     }
 
     /// Tells the initiator why this side cannot go on, and waits for its verdict.
-    async fn give_up(&mut self, stop: &Stop) -> Outcome {
-        if let Stop::PeerEnded { outcome, .. } = stop {
-            return *outcome;
-        }
+    async fn give_up(&mut self, stop: &Stop) -> (Outcome, Option<Box<ResultFile>>) {
         // A stuck engine must not hold on to the wire while the other side is told.
         self.supervisor.end_engine(false).await;
-        let failed = Message::Failed { finding: Box::new(stop.finding()), outcome: stop.outcome() };
-        if self.supervisor.tell(&failed).await.is_err() {
-            return stop.outcome();
-        }
-        loop {
-            match tokio::time::timeout(LAST_WORD, self.supervisor.next()).await {
-                Ok(Ok(Message::Over { outcome, .. })) => return outcome,
-                // What was asked before the failure was known is not answered any more.
-                Ok(Ok(_)) => {}
-                Ok(Err(_)) | Err(_) => return stop.outcome(),
+        let own = (stop.outcome(), None);
+        let finding = stop.finding(&self.supervisor.at());
+        let failed = Message::Failed { finding: Box::new(finding), outcome: stop.outcome() };
+        let last_word = async {
+            if self.supervisor.tell(&failed).await.is_err() {
+                return own;
             }
-        }
+            loop {
+                match self.supervisor.next().await {
+                    Ok(Message::Over { outcome, result, .. }) => return (outcome, result),
+                    // What was asked before the failure was known is not answered any more.
+                    Ok(_) => {}
+                    Err(_) => return own,
+                }
+            }
+        };
+        tokio::time::timeout(LAST_WORD, last_word).await.unwrap_or((stop.outcome(), None))
     }
 
-    async fn serve(&mut self) -> Result<Outcome, Stop> {
+    async fn serve(&mut self) -> Result<(Outcome, Option<Box<ResultFile>>), Stop> {
         loop {
             let message = self.supervisor.next().await?;
             let answer = match message {
-                Message::Over { outcome, .. } => return Ok(outcome),
+                Message::Over { outcome, result, .. } => return Ok((outcome, result)),
                 Message::Begin { plan } => self.open(plan).await?,
                 Message::Prepare { case, epoch, end } => {
                     self.work(Command::Prepare { case, epoch, end }, Phase::Preparing).await?;
@@ -110,8 +175,9 @@ impl Target {
     }
 
     async fn open(&mut self, plan: Box<Plan>) -> Result<Message, Stop> {
+        let environment = self.environment.with(&plan.ucx_env);
         self.supervisor.engine =
-            Some(Engine::spawn(Role::Target, &plan.ucx_env, &self.terminal).map_err(Stop::Engine)?);
+            Some(Engine::spawn(Role::Target, &environment, &self.terminal).map_err(Stop::Engine)?);
         let agent = format!("kvwire-target-{}", std::process::id());
         let command = Command::Open { agent, nixl_lib: self.nixl_lib.clone(), plan: plan.clone() };
         self.plan = Some(plan);
@@ -130,9 +196,53 @@ impl Target {
     }
 }
 
+impl Environment {
+    /// The environment of an engine for a plan that asks for `planned`.
+    fn with(&self, planned: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        match self {
+            Self::OfThePlan => planned.clone(),
+            Self::Own(own) => {
+                let mut environment = planned.clone();
+                environment.retain(|name, _| concerns_ucx_alone(name));
+                environment.extend(own.clone());
+                environment
+            }
+        }
+    }
+}
+
+/// A peer may tune UCX, and nothing else: a name that makes a process load or write files is not the peer's to set.
+fn concerns_ucx_alone(name: &str) -> bool {
+    const REACH_FURTHER: [&str; 5] =
+        ["UCX_MODULE_DIR", "UCX_MODULES", "UCX_LOG_FILE", "UCX_STATS_DEST", "UCX_PROFILE_FILE"];
+    name.starts_with("UCX_") && !REACH_FURTHER.contains(&name)
+}
+
 /// An engine that answers a question nobody asked.
 pub(crate) fn wrong_event(event: &Event) -> Stop {
     let text = format!("{event:?}");
     let name: String = text.chars().take_while(char::is_ascii_alphanumeric).collect();
     Stop::Confused(format!("the engine answered with {name}, which was not asked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_may_set_what_concerns_ucx_alone_and_the_own_user_wins() {
+        let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        };
+        let planned = map(&[
+            ("UCX_TLS", "tcp"),
+            ("LD_PRELOAD", "/x"),
+            ("UCX_MODULE_DIR", "/x"),
+            ("UCX_NET_DEVICES", "a"),
+        ]);
+        let own = Environment::Own(map(&[("UCX_NET_DEVICES", "b"), ("LD_LIBRARY_PATH", "/y")]));
+        let expected = map(&[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "b"), ("LD_LIBRARY_PATH", "/y")]);
+        assert_eq!(own.with(&planned), expected);
+        assert_eq!(Environment::OfThePlan.with(&planned), planned);
+    }
 }

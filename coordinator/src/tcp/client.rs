@@ -450,6 +450,9 @@ async fn drive(shared: Arc<Shared>, dial: Dial, mut link: Link) {
             End::Closed(detail) => {
                 return shared.end(&Lost::Closed { place: shared.place.clone(), detail });
             }
+            // The server closes the connection of a client that has left. Were it another break, the lease would
+            // run out by itself.
+            End::Broken(_) if shared.lock().leaving => return shared.end(&Lost::Left),
             End::Broken(detail) => detail,
         };
         let place = shared.place.clone();
@@ -480,7 +483,6 @@ async fn reconnect(shared: &Shared, dial: &Dial, resume: &Resume, mut detail: St
     loop {
         match timeout_at(limit, dial.once(Some(resume))).await {
             Ok(Ok(link)) => return Ok(link),
-            Ok(Err(ConnectError::LeaseGone { .. })) if shared.lock().leaving => return Err(Lost::Left),
             Ok(Err(e @ ConnectError::LeaseGone { .. })) => {
                 return Err(Lost::LeaseExpired {
                     place: place(),

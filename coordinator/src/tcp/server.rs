@@ -98,6 +98,7 @@ struct Shared {
 /// A rendezvous server on the current runtime. Dropping it cuts all connections.
 #[derive(Debug)]
 pub struct TcpServer {
+    token: Option<Token>,
     hub: Arc<Hub>,
     addrs: Vec<SocketAddr>,
     acceptors: Vec<JoinHandle<()>>,
@@ -131,6 +132,7 @@ impl TcpServer {
             listeners.push(listener);
         }
         let (closing, closed) = watch::channel(None);
+        let token = options.token.clone();
         let hub = Hub::start(options.limits.clone());
         let shared = Arc::new(Shared {
             hub: Arc::clone(&hub),
@@ -140,7 +142,13 @@ impl TcpServer {
             closing: closed,
         });
         let acceptors = listeners.into_iter().map(|l| tokio::spawn(accept(l, Arc::clone(&shared)))).collect();
-        Ok((Self { hub, addrs: bound.clone(), acceptors, closing }, bound))
+        Ok((Self { token, hub, addrs: bound.clone(), acceptors, closing }, bound))
+    }
+
+    /// The secret that clients must know, to be told to them by other means.
+    #[must_use]
+    pub fn token(&self) -> Option<&Token> {
+        self.token.as_ref()
     }
 
     /// Joins a run of this server from within its own process, without a connection.

@@ -103,6 +103,7 @@ pub(crate) fn passed() -> ResultFile {
         run: Run {
             id: "quiet-otter-41".to_owned(),
             started_at: "2026-08-24T10:00:00Z".to_owned(),
+            recorded_by: Side::Initiator,
             command_line: vec!["kvwire".to_owned(), "pair".to_owned()],
             duration_ns: 3_210_000_000,
             complete: true,
@@ -119,6 +120,7 @@ pub(crate) fn passed() -> ResultFile {
         plan: plan(),
         nodes,
         memory: both("host memory"),
+        rendezvous: Rendezvous::default(),
         startup: Sides {
             initiator: Some(vec![Phase { name: "load NIXL".to_owned(), ns: 400_000_000 }]),
             target: None,

@@ -1,0 +1,241 @@
+//! `kvwire target`, `kvwire initiator` and `kvwire run`: one role in this process, the other on another host.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use checks::Node;
+use coordinator::{Endpoint, Role, RunId};
+
+use super::finish::{block_on, finish, finish_without_result, no_signals, say_usage};
+use super::initiator::Initiator;
+use super::join::{identity, join};
+use super::record::Record;
+use super::rendezvous::{Rendezvous, options};
+use super::stop::Stop;
+use super::supervisor::Interrupts;
+use super::target::Target;
+use crate::cli::{InitiatorArgs, JoinArgs, MeasureArgs, NixlArgs, OutputArgs, RunArgs, TargetArgs, text_of};
+use crate::exit::Exit;
+use crate::plan::Plan;
+use crate::preflight;
+use crate::terminal::Terminal;
+
+/// `kvwire target`. `begin` is when the program started.
+pub(crate) fn target(args: &TargetArgs, terminal: &Terminal, begin: Instant) -> Exit {
+    let side = TargetSide {
+        rendezvous: args.rendezvous.as_str(),
+        advertise: args.advertise.as_deref(),
+        keep: args.keep,
+        by_index: false,
+        join: &args.join,
+        nixl: &args.nixl,
+        output: args.result.output.as_ref(),
+        print: &args.output,
+    };
+    side.run(terminal, begin)
+}
+
+/// `kvwire initiator`. `begin` is when the program started.
+pub(crate) fn initiator(args: &InitiatorArgs, terminal: &Terminal, begin: Instant) -> Exit {
+    let side = InitiatorSide {
+        rendezvous: args.rendezvous.as_str(),
+        by_index: false,
+        join: &args.join,
+        measure: &args.measure,
+        nixl: &args.nixl,
+        output: args.result.output.as_ref(),
+        print: &args.output,
+    };
+    side.run(terminal, begin)
+}
+
+/// `kvwire run`. `begin` is when the program started.
+pub(crate) fn by_index(args: &RunArgs, terminal: &Terminal, begin: Instant) -> Exit {
+    match args.index(|name| std::env::var(name).ok()) {
+        Err(message) => say_usage(terminal, &message),
+        Ok(0) => TargetSide {
+            rendezvous: args.rendezvous.as_str(),
+            advertise: None,
+            keep: false,
+            by_index: true,
+            join: &args.join,
+            nixl: &args.nixl,
+            output: args.result.output.as_ref(),
+            print: &args.output,
+        }
+        .run(terminal, begin),
+        Ok(1) => InitiatorSide {
+            rendezvous: args.rendezvous.as_str(),
+            by_index: true,
+            join: &args.join,
+            measure: &args.measure,
+            nixl: &args.nixl,
+            output: args.result.output.as_ref(),
+            print: &args.output,
+        }
+        .run(terminal, begin),
+        Ok(other) => say_usage(
+            terminal,
+            &format!(
+                "--index: {other} has no role, since a run has two sides\n  fix: start two processes, with index 0 and 1"
+            ),
+        ),
+    }
+}
+
+/// Parsed here and not with the other flags, whose errors repeat the value: this one may hold a token.
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    text.parse().map_err(|e| format!("--rendezvous: {e}"))
+}
+
+struct TargetSide<'a> {
+    rendezvous: &'a str,
+    advertise: Option<&'a str>,
+    keep: bool,
+    by_index: bool,
+    join: &'a JoinArgs,
+    nixl: &'a NixlArgs,
+    output: Option<&'a PathBuf>,
+    print: &'a OutputArgs,
+}
+
+impl TargetSide<'_> {
+    fn run(&self, terminal: &Terminal, begin: Instant) -> Exit {
+        let checked = preflight::nixl_lib("--nixl-lib", self.nixl.nixl_lib.as_ref())
+            .and_then(|()| preflight::output(self.output))
+            .and_then(|()| endpoint(self.rendezvous));
+        match checked {
+            Ok(endpoint) => block_on(terminal, self.serve(&endpoint, terminal, begin)),
+            Err(message) => say_usage(terminal, &message),
+        }
+    }
+
+    async fn serve(&self, endpoint: &Endpoint, terminal: &Terminal, begin: Instant) -> Exit {
+        let node = Node::probe(env!("CARGO_PKG_VERSION"));
+        let who = identity(Role::Target, &node);
+        let interrupts = match Interrupts::new() {
+            Ok(interrupts) => interrupts,
+            Err(e) => return no_signals(terminal, &e),
+        };
+        let run: Option<&RunId> = self.join.run_id.as_ref();
+        let met = Rendezvous::at_target(endpoint, run, options(self.join, terminal), &who, self.by_index);
+        let rendezvous = match met.await {
+            Ok(rendezvous) => rendezvous,
+            Err(message) => return say_usage(terminal, &message),
+        };
+        if let Some(address) = rendezvous.join_address(endpoint, self.advertise) {
+            // Always: without this line the other side cannot be started.
+            terminal.say(&format!("on the other host: kvwire initiator --rendezvous {address}"));
+        }
+        let mut exit = self.one_run(&rendezvous, &node, &interrupts, terminal, begin).await;
+        while self.keep && !exit.interrupted {
+            exit = self.one_run(&rendezvous, &node, &interrupts, terminal, Instant::now()).await;
+        }
+        rendezvous.close("the target has ended").await;
+        exit.exit
+    }
+
+    async fn one_run(
+        &self,
+        rendezvous: &Rendezvous,
+        node: &Node,
+        interrupts: &Interrupts,
+        terminal: &Terminal,
+        begin: Instant,
+    ) -> OneRun {
+        let same_host = self.join.allow_same_host;
+        let met = match join(rendezvous, Role::Target, node, same_host, interrupts.clone()).await {
+            Ok(met) => met,
+            Err(stop) => {
+                let interrupted = matches!(stop, Stop::Interrupted(_));
+                // A target that is kept waits on: nobody has come yet.
+                let exit = finish_without_result(self.print, &stop, terminal);
+                return OneRun { exit, interrupted };
+            }
+        };
+        let target = Target::new(met, text_of(self.nixl.nixl_lib.as_ref()), terminal.clone())
+            .with_own_environment(self.nixl.environment());
+        let ended = target.run(rendezvous.run.as_str(), self.output.cloned(), begin).await;
+        let interrupted = ended.interrupted;
+        let exit = match &ended.record {
+            Some(record) => finish(self.print, ended.outcome, record, terminal),
+            None => ended.stop.map_or_else(
+                || ended.outcome.exit(),
+                |stop| finish_without_result(self.print, &stop, terminal),
+            ),
+        };
+        OneRun { exit, interrupted }
+    }
+}
+
+/// How one of a target's runs ended.
+struct OneRun {
+    exit: Exit,
+    interrupted: bool,
+}
+
+struct InitiatorSide<'a> {
+    rendezvous: &'a str,
+    by_index: bool,
+    join: &'a JoinArgs,
+    measure: &'a MeasureArgs,
+    nixl: &'a NixlArgs,
+    output: Option<&'a PathBuf>,
+    print: &'a OutputArgs,
+}
+
+impl InitiatorSide<'_> {
+    fn run(&self, terminal: &Terminal, begin: Instant) -> Exit {
+        match self.prepare(terminal) {
+            Ok((plan, rendezvous)) => block_on(terminal, self.lead(plan, &rendezvous, terminal, begin)),
+            Err(message) => say_usage(terminal, &message),
+        }
+    }
+
+    fn prepare(&self, terminal: &Terminal) -> Result<(Plan, Rendezvous), String> {
+        let available = Node::available_memory_bytes();
+        let plan = self.measure.plan(self.nixl, available).map_err(|e| e.to_string())?;
+        preflight::nixl_lib("--nixl-lib", self.nixl.nixl_lib.as_ref())?;
+        preflight::output(self.output)?;
+        let options = options(self.join, terminal);
+        let run = self.join.run_id.as_ref();
+        let rendezvous = Rendezvous::at_initiator(&endpoint(self.rendezvous)?, run, options, self.by_index)?;
+        Ok((plan, rendezvous))
+    }
+
+    async fn lead(&self, plan: Plan, rendezvous: &Rendezvous, terminal: &Terminal, begin: Instant) -> Exit {
+        let node = Node::probe(env!("CARGO_PKG_VERSION"));
+        let (run, output) = (rendezvous.run.as_str(), self.output.cloned());
+        let interrupts = match Interrupts::new() {
+            Ok(interrupts) => interrupts,
+            Err(e) => return no_signals(terminal, &e),
+        };
+        let same_host = self.join.allow_same_host;
+        let (outcome, record) = match join(rendezvous, Role::Initiator, &node, same_host, interrupts).await {
+            Ok(met) => {
+                let scope = scope(&node, &met.peer.node);
+                let record = Record::new(run, plan.clone(), scope, output, begin);
+                let nixl_lib = text_of(self.nixl.nixl_lib.as_ref());
+                Initiator::new(met, nixl_lib, terminal.clone(), record, plan).run().await
+            }
+            Err(stop) => {
+                let scope = "nothing was tested: the two sides did not meet".to_owned();
+                let mut record = Record::new(run, plan, scope, output, begin);
+                (record.close_with(&stop, "join"), record)
+            }
+        };
+        finish(self.print, outcome, &record, terminal)
+    }
+}
+
+/// What a run between these two nodes can say at most.
+fn scope(initiator: &Node, target: &Node) -> String {
+    let hosts = if initiator.same_host(target) {
+        format!("two processes on one host ({})", initiator.hostname)
+    } else {
+        format!("these two hosts (initiator {}, target {})", initiator.hostname, target.hostname)
+    };
+    format!(
+        "{hosts}, host memory, uniform blocks; nothing is said about GPU memory, nor about which wire UCX chose"
+    )
+}
