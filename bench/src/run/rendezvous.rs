@@ -144,8 +144,8 @@ impl Rendezvous {
             None if by_index => default_run()?,
             None => {
                 return Err(format!(
-                    "--rendezvous: {tcp} does not say which run to join\n  fix: paste the whole join address that the target printed, or give both sides the same --run-id",
-                    tcp = endpoint
+                    "--rendezvous: {endpoint} does not say which run to join\n  fix: paste the whole join address \
+                     that the target printed, or give both sides the same --run-id"
                 ));
             }
         };
