@@ -90,6 +90,18 @@ fn a_token_from_the_environment_is_not_printed() {
 }
 
 #[test]
+fn an_engine_does_not_know_the_token() {
+    let token = "from-the-environment-1234";
+    let mut live = target("tcp://127.0.0.1:0").args(["--verbose"]).env("KVWIRE_TOKEN", token).start();
+    let address = join_address(&mut live);
+    let mut initiator = initiator(&address).env("KVWIRE_TOKEN", token).args(["--verbose"]).start();
+    let engine = initiator.engine("initiator");
+    let environment = std::fs::read(format!("/proc/{engine}/environ")).unwrap();
+    assert!(!environment.windows(token.len()).any(|w| w == token.as_bytes()));
+    assert_same_result(&live.end(), &initiator.end());
+}
+
+#[test]
 fn start_order_does_not_matter_and_ipv6_works() {
     // The port is free a moment before: another process of this machine may take it, then the target says so.
     let port = std::net::TcpListener::bind("[::1]:0").unwrap().local_addr().unwrap().port();

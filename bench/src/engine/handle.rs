@@ -123,6 +123,9 @@ impl Engine {
                 process.env(key, default);
             }
         }
+        for name in SECRETS {
+            process.env_remove(name);
+        }
         process.envs(env);
         let mut child = process.spawn().map_err(failed)?;
         let log = Log::default();
@@ -251,6 +254,18 @@ impl Engine {
 /// before an abort arrives. What the user set stays.
 const LOG_DEFAULTS: [(&str, &str); 3] =
     [("UCX_LOG_LEVEL", "warn"), ("UCX_LOG_FILE", "stderr"), ("NIXL_LOG_LEVEL", "WARN")];
+
+/// What the engine, and so any library that it loads, does not need to know.
+const SECRETS: [&str; 8] = [
+    "KVWIRE_TOKEN",
+    "KVWIRE_RENDEZVOUS",
+    "KVWIRE_ETCD_USER",
+    "KVWIRE_ETCD_PASSWORD",
+    "KVWIRE_ETCD_PASSWORD_FILE",
+    "KVWIRE_ETCD_CA",
+    "KVWIRE_ETCD_CERT",
+    "KVWIRE_ETCD_KEY",
+];
 
 async fn read_event(pipe: &mut UnixStream) -> io::Result<Event> {
     let mut length = [0; 4];
