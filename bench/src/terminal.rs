@@ -1,8 +1,8 @@
 //! What a person sees: the result on standard output, the talk on standard error.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -17,7 +17,15 @@ pub(crate) struct Terminal {
     quiet: bool,
     verbose: bool,
     color: When,
-    progress: Arc<Mutex<Option<ProgressBar>>>,
+    progress: Arc<Mutex<Option<Progress>>>,
+}
+
+/// The progress line, and when the run will be about done.
+#[derive(Debug, Clone)]
+struct Progress {
+    bar: ProgressBar,
+    case: String,
+    end: Instant,
 }
 
 impl Terminal {
@@ -96,7 +104,11 @@ impl Terminal {
     }
 
     fn progress_bar(&self) -> Option<ProgressBar> {
-        self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.locked().as_ref().map(|progress| progress.bar.clone())
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Option<Progress>> {
+        self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Shows a progress line for `cases` cases, when standard error is a terminal and `--quiet` is not given.
@@ -108,23 +120,32 @@ impl Terminal {
         if let Ok(style) = ProgressStyle::with_template("{percent:>3}% {bar:24} {pos}/{len} {msg}") {
             bar.set_style(style);
         }
-        *self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(bar);
+        *self.locked() = Some(Progress { bar, case: String::new(), end: Instant::now() });
     }
 
     /// Shows which case runs now and about how much time is left.
     pub(crate) fn show_case(&self, done: u64, case: &str, left: Duration) {
-        if let Some(bar) = self.progress_bar() {
-            bar.set_position(done);
-            bar.set_message(format!("{case}, about {} s left", left.as_secs_f64().ceil()));
+        if let Some(progress) = self.locked().as_mut() {
+            progress.case = case.to_owned();
+            progress.end = Instant::now() + left;
+            progress.bar.set_position(done);
+        }
+        self.tick();
+    }
+
+    /// Brings the time that is left up to date.
+    pub(crate) fn tick(&self) {
+        if let Some(Progress { bar, case, end }) = self.locked().clone() {
+            let left = end.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
+            bar.set_message(format!("{case}, about {left} s left"));
             bar.tick();
         }
     }
 
     /// Takes the progress line away.
     pub(crate) fn end_progress(&self) {
-        let bar = self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(bar) = bar {
-            bar.finish_and_clear();
+        if let Some(progress) = self.locked().take() {
+            progress.bar.finish_and_clear();
         }
     }
 }

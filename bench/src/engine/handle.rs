@@ -171,7 +171,7 @@ impl Engine {
                     Ok(answer) => break Ok(answer),
                     Err(_) if self.child.id().is_some_and(is_stopped) => break Err(Kind::Stopped),
                     Err(_) if Instant::now() >= end => break Err(Kind::Silent(deadline)),
-                    Err(_) => {}
+                    Err(_) => self.terminal.tick(),
                 }
             }
         };
