@@ -16,6 +16,7 @@ mod wire;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
@@ -28,6 +29,9 @@ use crate::options::{Notice, Options};
 use crate::store::{Event, Put, Store};
 use mail::Mail;
 use wire::{Presence, key};
+
+/// A wait for the peer that is not told.
+const QUIET_WAIT: Duration = Duration::from_millis(500);
 
 /// What a process is in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -133,11 +137,17 @@ impl Session {
     /// Waits for the peer's presence and hello.
     async fn first_word(&self, deadline: Instant) -> Result<Peer, JoinError> {
         let peer = self.role.peer();
-        if self.mail.peer_who().is_none() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            self.options.observer.tell(&Notice::WaitingForPeer { role: peer.as_str(), left });
-        }
-        match timeout_at(deadline, self.recv()).await {
+        // A peer that is there answers at once: only a real wait is worth a word.
+        let early = timeout_at(deadline.min(Instant::now() + QUIET_WAIT), self.recv()).await;
+        let word = match early {
+            Ok(word) => Ok(word),
+            Err(_) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                self.options.observer.tell(&Notice::WaitingForPeer { role: peer.as_str(), left });
+                timeout_at(deadline, self.recv()).await
+            }
+        };
+        match word {
             Ok(Ok(hello)) => Ok(Peer { who: self.mail.peer_who().unwrap_or_default(), hello }),
             Ok(Err(PeerError::OtherVersion { who, ours, theirs })) => {
                 Err(JoinError::OtherVersion { who, ours, theirs })
