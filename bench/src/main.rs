@@ -9,6 +9,7 @@ mod measure;
 mod memory;
 mod plan;
 mod preflight;
+mod proof;
 mod report;
 mod run;
 mod terminal;

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::units::ByteSize;
+use crate::proof::Expect;
 
 /// The direction of a transfer, seen from the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
@@ -20,6 +21,16 @@ pub(crate) enum Op {
     Read,
     /// The initiator (prefill) pushes to the target.
     Write,
+}
+
+impl Op {
+    /// The UCX call that carries it, as UCX's tables name it.
+    pub(crate) fn ucx_name(self) -> &'static str {
+        match self {
+            Self::Read => "ucp_get",
+            Self::Write => "ucp_put",
+        }
+    }
 }
 
 impl fmt::Display for Op {
@@ -100,9 +111,27 @@ pub(crate) struct Plan {
     pub(crate) transfer_timeout_ms: u64,
     /// Environment given to the engines on top of their own, as `KEY=VALUE` on the command line.
     pub(crate) ucx_env: BTreeMap<String, String>,
+    /// The wire that is expected to carry the bytes.
+    #[serde(default)]
+    pub(crate) expect: Expect,
+    /// UCX may not fall back to software emulation (from UCX 1.21 on).
+    #[serde(default)]
+    pub(crate) strict: bool,
 }
 
+/// What `strict` sets for the engines.
+const NO_EMULATION: (&str, &str) = ("UCX_PROTO_EMULATION_ENABLE", "n");
+
 impl Plan {
+    /// Environment of the engines on top of their own.
+    pub(crate) fn engine_env(&self) -> BTreeMap<String, String> {
+        let mut env = self.ucx_env.clone();
+        if self.strict {
+            env.insert(NO_EMULATION.0.to_owned(), NO_EMULATION.1.to_owned());
+        }
+        env
+    }
+
     /// Time of one timed loop, at most.
     pub(crate) fn case_time(&self) -> Duration {
         Duration::from_millis(self.case_time_ms)
@@ -165,6 +194,10 @@ pub(crate) struct Request {
     pub(crate) transfer_timeout: Duration,
     /// See [`Plan::ucx_env`].
     pub(crate) ucx_env: BTreeMap<String, String>,
+    /// See [`Plan::expect`].
+    pub(crate) expect: Expect,
+    /// See [`Plan::strict`].
+    pub(crate) strict: bool,
 }
 
 /// A value that cannot be measured: which flag, what is wrong with it, what to type instead.
@@ -218,6 +251,8 @@ impl Request {
             notify: self.notify,
             transfer_timeout_ms: millis(self.transfer_timeout),
             ucx_env: self.ucx_env,
+            expect: self.expect,
+            strict: self.strict,
         })
     }
 
@@ -394,6 +429,8 @@ mod tests {
             notify: false,
             transfer_timeout: Duration::from_secs(10),
             ucx_env: BTreeMap::new(),
+            expect: Expect::Auto,
+            strict: false,
         }
     }
 

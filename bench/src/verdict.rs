@@ -4,6 +4,7 @@ use checks::{Finding, Status};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
+use crate::proof::wire;
 use crate::report::model::{self, CaseStatus, ResultFile, Verdict};
 
 /// How a run came out, from best to worst.
@@ -44,17 +45,22 @@ impl Outcome {
 pub(crate) fn judge(result: &ResultFile, scope: &str, stopped: Option<Outcome>) -> (Outcome, Verdict) {
     let failed = result.cases.iter().filter(|c| c.status == CaseStatus::Fail).count();
     let missing = result.cases.iter().filter(|c| c.status == CaseStatus::NotRun).count();
-    let cases = if failed > 0 {
+    let below = result.findings.iter().any(|f| f.id == "transport-below-expected");
+    let unproven = result.findings.iter().any(|f| f.id == "transport-unknown");
+    let cases = if failed > 0 || below {
         Outcome::NotTrusted
-    } else if missing > 0 || result.cases.is_empty() {
+    } else if missing > 0 || unproven || result.cases.is_empty() {
         Outcome::Inconclusive
     } else {
         Outcome::Trusted
     };
     let outcome = stopped.map_or(cases, |stopped| stopped.max(cases));
-    let worst = result.findings.iter().find(|f| f.status == Status::Fail);
+    let with = |status: Status| result.findings.iter().find(|f| f.status == status);
+    let worst = with(Status::Fail).or_else(|| with(Status::Unknown));
     let summary = match (outcome, worst) {
-        (Outcome::Trusted, _) => format!("all {} cases ran and every byte was right", result.cases.len()),
+        (Outcome::Trusted, _) => {
+            format!("all {} cases ran and every byte was right{}", result.cases.len(), carriers(result))
+        }
         (_, Some(finding)) => finding.title.clone(),
         (_, None) => format!("{missing} of {} cases did not run", result.cases.len()),
     };
@@ -70,6 +76,18 @@ pub(crate) fn judge(result: &ResultFile, scope: &str, stopped: Option<Outcome>) 
         exit_code: outcome.exit().code(),
     };
     (outcome, verdict)
+}
+
+/// `, carried by shm`: the wires of all cases.
+fn carriers(result: &ResultFile) -> String {
+    let mut wires: Vec<String> = Vec::new();
+    for transport in result.cases.iter().filter_map(|case| case.transport.as_ref()) {
+        let wire = wire(transport);
+        if !wires.contains(&wire) {
+            wires.push(wire);
+        }
+    }
+    if wires.is_empty() { String::new() } else { format!(", carried by {}", wires.join(" and by ")) }
 }
 
 /// The finding for a case whose data was wrong.

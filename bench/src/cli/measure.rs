@@ -10,6 +10,7 @@ use clap::builder::FalseyValueParser;
 use crate::measure::size_list::SizeList;
 use crate::measure::units::{ByteSize, parse_duration};
 use crate::plan::{Op, Plan, PlanError, Request};
+use crate::proof::Expect;
 
 /// The measuring flags.
 #[derive(Debug, Clone, Args)]
@@ -62,6 +63,21 @@ pub(crate) struct MeasureArgs {
     /// Keep NIXL from merging neighbouring blocks into one descriptor
     #[arg(long, env = "KVWIRE_NO_MERGE", value_parser = FalseyValueParser::new())]
     pub(crate) no_merge: bool,
+
+    /// The wire that must carry the bytes, or a better one [auto: the best that the two nodes could use]
+    #[arg(
+        long,
+        env = "KVWIRE_EXPECT",
+        value_name = "WIRE",
+        default_value = "auto",
+        help_heading = "Proof of the wire"
+    )]
+    pub(crate) expect: Expect,
+
+    /// Forbid UCX to fall back to software emulation, so that a transfer fails instead (UCX 1.21 or newer)
+    #[arg(long, env = "KVWIRE_STRICT", value_parser = FalseyValueParser::new(),
+          help_heading = "Proof of the wire")]
+    pub(crate) strict: bool,
 
     /// Memory to register on each side [default: what the largest case needs]
     #[arg(long, env = "KVWIRE_POOL", value_name = "SIZE", help_heading = "Limits")]
@@ -130,6 +146,8 @@ impl MeasureArgs {
             notify: self.notify,
             transfer_timeout: self.transfer_timeout,
             ucx_env: nixl.environment(),
+            expect: self.expect,
+            strict: self.strict,
         }
         .resolve()
     }

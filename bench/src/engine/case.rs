@@ -149,6 +149,8 @@ pub(crate) struct CaseRun<'a> {
     slots: Vec<Slot<Wire<'a>>>,
     /// The request of slot 0 without a notification, to tell what a notification costs.
     plain: Option<Slot<Wire<'a>>>,
+    /// Transfers since the last command.
+    moved: u64,
 }
 
 impl<'a> CaseRun<'a> {
@@ -171,7 +173,7 @@ impl<'a> CaseRun<'a> {
         }
         let plain =
             if plan.notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
-        let mut case = Self { lists, slots, plain };
+        let mut case = Self { lists, slots, plain, moved: 0 };
         let mut timings = Timings::new(plan.recreate);
         let cold = case.run(session, 0..1, once(plan), &mut timings)?;
         let limits = Limits {
@@ -198,6 +200,7 @@ impl<'a> CaseRun<'a> {
     /// A transfer failed or stalled.
     pub(crate) fn measure(&mut self, session: &Session<'_>, epoch: u32) -> Result<Measured, EngineError> {
         let plan = session.plan;
+        self.moved = 0;
         let key = Key::new(plan.seed, epoch);
         for slot in self.slots.iter_mut().chain(&mut self.plain) {
             slot.request.key = key;
@@ -217,6 +220,7 @@ impl<'a> CaseRun<'a> {
         let telemetry = if fine { self.telemetry(session)? } else { None };
         Ok(Measured {
             transfers: outcome.transfers,
+            moved: self.moved,
             wall_ns: ns(outcome.wall),
             ended_by_samples: outcome.ended_by_count,
             prep: timings.prep.and_then(|prep| prep.distribution()),
@@ -282,6 +286,7 @@ impl<'a> CaseRun<'a> {
                     plain.iteration = self.slots[0].iteration;
                     let outcome = run(std::slice::from_mut(&mut plain), once(plan), &mut timings);
                     self.slots[0].iteration = plain.iteration;
+                    self.moved += 1;
                     outcome.map_err(|trouble| failed(&self.lists.case, plan, trouble))?.wall
                 };
             }
@@ -334,6 +339,7 @@ impl<'a> CaseRun<'a> {
     ) -> Result<Outcome, EngineError> {
         let outcome = run(&mut self.slots[slots], limits, timings)
             .map_err(|trouble| failed(&self.lists.case, session.plan, trouble))?;
+        self.moved += outcome.transfers;
         if session.plan.notify {
             session.notifications_sent.set(session.notifications_sent.get() + outcome.transfers);
         }

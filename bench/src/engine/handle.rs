@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::log::{Log, collect};
 use super::protocol::{Command, EngineError, ErrorKind, Event, checked_length, encode};
+use crate::proof::ucx::UcxLog;
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
 
@@ -29,6 +30,7 @@ pub(crate) enum Phase {
     Preparing,
     WarmUp,
     TimedLoop,
+    Evidence,
     Verification,
     Idle,
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Phase {
             Self::Preparing => "preparing memory",
             Self::WarmUp => "warm-up",
             Self::TimedLoop => "timed loop",
+            Self::Evidence => "taking evidence",
             Self::Verification => "verification",
             Self::Idle => "waiting for work",
         })
@@ -159,6 +162,9 @@ impl Engine {
             Ok(frame) => frame,
             Err(e) => return Err(self.failure(phase, Kind::Confused(e.to_string()))),
         };
+        if matches!(command, Command::Mark) {
+            self.log.expect_mark();
+        }
         if self.pipe.write_all(&frame).await.is_err() {
             return Err(self.ended(phase).await);
         }
@@ -219,6 +225,22 @@ impl Engine {
         let _ = self.child.kill().await;
     }
 
+    /// The engine's process id, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Waits until everything is read that the engine logged before its last [`Command::Mark`].
+    pub(crate) async fn settle_log(&self) {
+        // Ignored: an engine without standard error has no tables either, and that is found where they are missed.
+        let _ = timeout(LOG_TIME, self.log.marked()).await;
+    }
+
+    /// Looks at what UCX logged.
+    pub(crate) fn with_ucx_log<T>(&self, look: impl FnOnce(&UcxLog) -> T) -> T {
+        self.log.with_ucx(look)
+    }
+
     /// The failure of an engine that answered something else than was asked.
     pub(crate) fn confused(&self, phase: Phase) -> EngineFailure {
         self.failure(phase, Kind::Confused("an event that was not asked for".to_owned()))
@@ -252,8 +274,17 @@ impl Engine {
 
 /// Logs show what went wrong and are silent otherwise; standard error is not buffered, so that even the last line
 /// before an abort arrives. What the user set stays.
-const LOG_DEFAULTS: [(&str, &str); 3] =
-    [("UCX_LOG_LEVEL", "warn"), ("UCX_LOG_FILE", "stderr"), ("NIXL_LOG_LEVEL", "WARN")];
+/// The protocol tables are printed when an endpoint is made and at the first operation of a kind, never in a
+/// timed loop.
+const LOG_DEFAULTS: [(&str, &str); 4] = [
+    ("UCX_LOG_LEVEL", "warn"),
+    ("UCX_LOG_FILE", "stderr"),
+    ("UCX_PROTO_INFO", "y"),
+    ("NIXL_LOG_LEVEL", "WARN"),
+];
+
+/// Time for the log to be read up to its mark.
+const LOG_TIME: Duration = Duration::from_secs(2);
 
 /// What the engine, and so any library that it loads, does not need to know.
 const SECRETS: [&str; 8] = [

@@ -1,11 +1,14 @@
 //! What an engine and the libraries in it print: captured, and the lines that explain a failure found again.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use coordinator::Role;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::sync::Notify;
 
+use super::protocol::MARK;
+use crate::proof::ucx::UcxLog;
 use crate::terminal::Terminal;
 
 /// Lines kept of everything that is printed.
@@ -21,17 +24,23 @@ const QUOTED: usize = 12;
 struct Lines {
     tail: VecDeque<String>,
     trouble: VecDeque<String>,
+    ucx: UcxLog,
+    /// Marks asked for that have not come yet.
+    marks_due: u32,
 }
 
 /// The captured output of one engine, bounded. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Lines>>);
+pub(crate) struct Log {
+    lines: Arc<Mutex<Lines>>,
+    mark_came: Arc<Notify>,
+}
 
 impl Log {
     fn push(&self, line: &str) {
         let line = shortened(line);
-        // A poisoned lock only means that a reader panicked between two pushes; the lines are whole.
-        let mut lines = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut lines = self.lines();
+        lines.ucx.push(&line);
         if is_trouble(&line) {
             keep(&mut lines.trouble, line.clone(), TROUBLE_LINES);
         }
@@ -40,9 +49,47 @@ impl Log {
 
     /// The lines that explain a failure: those that look like trouble, else the last ones.
     pub(crate) fn explaining(&self) -> Vec<String> {
-        let lines = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let lines = self.lines();
         let chosen = if lines.trouble.is_empty() { &lines.tail } else { &lines.trouble };
         chosen.iter().skip(chosen.len().saturating_sub(QUOTED)).cloned().collect()
+    }
+
+    /// Looks at what UCX logged.
+    pub(crate) fn with_ucx<T>(&self, look: impl FnOnce(&UcxLog) -> T) -> T {
+        look(&self.lines().ucx)
+    }
+
+    /// A mark will come.
+    pub(crate) fn expect_mark(&self) {
+        self.lines().marks_due += 1;
+    }
+
+    /// Resolves when every mark has come.
+    pub(crate) async fn marked(&self) {
+        loop {
+            let came = self.mark_came.notified();
+            if self.lines().marks_due == 0 {
+                return;
+            }
+            came.await;
+        }
+    }
+
+    /// Takes the mark out of the log; true when the line is one.
+    fn take_mark(&self, line: &str) -> bool {
+        if line != MARK {
+            return false;
+        }
+        let mut lines = self.lines();
+        lines.marks_due = lines.marks_due.saturating_sub(1);
+        drop(lines);
+        self.mark_came.notify_waiters();
+        true
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        // A poisoned lock only means that a reader panicked between two pushes; the lines are whole.
+        self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -89,7 +136,7 @@ pub(crate) async fn collect(stream: impl AsyncRead + Unpin, log: Log, role: Role
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line);
                 let text = text.trim_end();
-                if !text.is_empty() {
+                if !text.is_empty() && !log.take_mark(text) {
                     log.push(text);
                     terminal.detail(&format!("{role} engine | {text}"));
                 }

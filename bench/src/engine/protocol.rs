@@ -16,6 +16,9 @@ use crate::plan::{Case, Plan};
 /// The largest frame, in bytes: a metadata blob of many registrations fits many times over.
 pub(crate) const FRAME_MAX: usize = 64 << 20;
 
+/// The line of [`Command::Mark`].
+pub(crate) const MARK: &str = "kvwire: the log is complete up to here";
+
 /// Which end of the transfers of a case the engine's memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum End {
@@ -45,6 +48,8 @@ pub(crate) enum Command {
     Verify { case: Case, epoch: u32, stamps: Vec<u32> },
     /// From now on, take notifications between commands.
     Listen,
+    /// Write [`MARK`] to standard error: all that was logged before it has been read when it has.
+    Mark,
     /// Take notifications until `expected` have come in all or the time is over, and say how many came.
     Heard { expected: u64, timeout_ms: u64 },
 }
@@ -56,7 +61,7 @@ pub(crate) enum Event {
     Inspected(Box<Inspection>),
     /// To [`Command::Open`].
     Opened(Box<Opened>),
-    /// To [`Command::Connect`], [`Command::Prepare`] and [`Command::Listen`].
+    /// To [`Command::Connect`], [`Command::Prepare`], [`Command::Listen`] and [`Command::Mark`].
     Done { ns: u64 },
     /// To [`Command::WarmUp`].
     Warm(WarmedUp),
@@ -127,6 +132,8 @@ pub(crate) struct WarmedUp {
 pub(crate) struct Measured {
     /// Timed transfers.
     pub(crate) transfers: u64,
+    /// All transfers since the command came: the timed ones, and the few after them for telemetry and notifications.
+    pub(crate) moved: u64,
     /// From the first post to the last completion, in nanoseconds.
     pub(crate) wall_ns: u64,
     /// True when the number of samples ended the loop, false when its time did.

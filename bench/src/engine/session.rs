@@ -10,7 +10,7 @@ use nixl::{Agent, AgentConfig, HostMemory, Populate, Registration, Remote, Remot
 use super::case::{CaseRun, Lists};
 use super::desk::Desk;
 use super::library::{Loaded, identity};
-use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, Opened, Verified};
+use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, MARK, Opened, Verified};
 use super::timed::ns;
 use crate::memory::pattern::{
     Block, CheckError, EndWords, Expected, Key, Mismatch, Span, fill, poison, verify,
@@ -169,6 +169,7 @@ impl Session<'_> {
                 return self.verify(case, *epoch, stamps).map(Event::Verified);
             }
             Command::Listen => desk.listen(),
+            Command::Mark => mark(),
             Command::Heard { expected, timeout_ms } => {
                 let notifications = desk.hear(self.agent, *expected, *timeout_ms).map_err(nixl_failed)?;
                 return Ok(Event::Heard { notifications });
@@ -234,6 +235,12 @@ impl Session<'_> {
             Err(CheckError::Layout(error)) => Err(layout(error)),
         }
     }
+}
+
+/// Marks the place in the log. A standard error that is closed has no reader who would wait for the mark.
+fn mark() {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr().lock(), "{MARK}");
 }
 
 /// The descriptors of one slot as the pattern sees them: the same offsets on both sides.

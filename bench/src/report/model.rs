@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::histogram::Distribution;
 use crate::memory::pattern::Mismatch;
 use crate::plan::{Op, Plan};
+use crate::proof::{Expected, Transport};
 
 /// Name and major version of the format. A reader refuses another one.
 pub(crate) const SCHEMA: &str = "kvwire.result/1";
@@ -49,6 +50,9 @@ pub(crate) struct ResultFile {
     /// Registration of the payload memory with NIXL on each side.
     #[serde(default)]
     pub(crate) registration: Sides<Registration>,
+    /// The wire that was expected to carry the bytes; null until both sides have said what they could use.
+    #[serde(default)]
+    pub(crate) expectation: Option<Expected>,
     /// Every case of the plan, in the order measured; those that did not run say why.
     pub(crate) cases: Vec<CaseResult>,
     /// Every judgement, with its evidence.
@@ -215,6 +219,9 @@ pub(crate) struct CaseResult {
     pub(crate) verification: Verification,
     /// NIXL's own times of the same transfers, where it gives them.
     pub(crate) nixl_telemetry: Option<NixlTelemetry>,
+    /// Which wire carried the bytes, and the evidence; null when the case did not come that far.
+    #[serde(default)]
+    pub(crate) transport: Option<Transport>,
     /// What ended the timed loop; null if it did not end by itself.
     pub(crate) ended_by: Option<EndedBy>,
 }

@@ -4,6 +4,7 @@
 //! Plain ASCII. Everything comes from the result file, so that a stored result prints the same again.
 
 mod columns;
+mod evidence;
 mod findings;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use super::model::{CaseResult, CaseStatus, Outcome, Registration, ResultFile, Si
 use crate::measure::histogram::{P99_MIN_SAMPLES, P999_MIN_SAMPLES};
 use crate::measure::units::{ByteSize, count, time};
 use columns::Columns;
+pub(crate) use evidence::evidence;
 use findings::push_findings;
 use text::{Paint, Tone, plain, push_wrapped};
 

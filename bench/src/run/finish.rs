@@ -40,7 +40,11 @@ pub(crate) fn finish(args: &OutputArgs, outcome: Outcome, record: &Record, termi
     let printed = if args.json {
         serde_json::to_string_pretty(&record.result).map(|text| text + "\n").map_err(|e| e.to_string())
     } else {
-        Ok(table::render(&record.result, terminal.color_on_stdout(), terminal.width()))
+        let mut text = table::render(&record.result, terminal.color_on_stdout(), terminal.width());
+        if args.verbose {
+            text += &table::evidence(&record.result, terminal.width());
+        }
+        Ok(text)
     };
     print(printed, outcome, terminal)
 }

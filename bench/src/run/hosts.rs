@@ -236,6 +236,6 @@ fn scope(initiator: &Node, target: &Node) -> String {
         format!("these two hosts (initiator {}, target {})", initiator.hostname, target.hostname)
     };
     format!(
-        "{hosts}, host memory, uniform blocks; nothing is said about GPU memory, nor about which wire UCX chose"
+        "{hosts}, host memory, uniform blocks; nothing is said about GPU memory"
     )
 }

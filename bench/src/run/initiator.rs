@@ -11,6 +11,7 @@ use super::record::{Record, not_run};
 use super::stop::Stop;
 use super::supervisor::Supervisor;
 use super::target::{OPEN_DEADLINE, wrong_event};
+use super::witness::Witness;
 use crate::engine::protocol::{Command, End, Event, Measured, TelemetryPair, TwoClocks, Verified, WarmedUp};
 use crate::engine::{Engine, Phase, initiator_end};
 use crate::plan::{Case, Op, Plan};
@@ -36,6 +37,7 @@ pub(crate) struct Initiator {
     plan: Plan,
     /// The case that is measured.
     current: Option<usize>,
+    witness: Witness,
 }
 
 impl Initiator {
@@ -58,6 +60,7 @@ impl Initiator {
             record,
             plan,
             current: None,
+            witness: Witness::new(),
         }
     }
 
@@ -103,7 +106,7 @@ impl Initiator {
             self.current = None;
             self.record.case(index, result)?;
         }
-        Ok(())
+        self.witness.close(&mut self.supervisor, &mut self.record).await
     }
 
     /// Records why the run stopped. When the own engine met an error that the peer can explain (its engine is gone),
@@ -112,6 +115,7 @@ impl Initiator {
         let at = self.supervisor.at();
         let mut outcome = stop.outcome();
         let mut title = stop.finding(&at).title;
+        self.witness.note_failure(&self.supervisor, &mut self.record);
         if let Stop::Engine(_) = stop {
             self.supervisor.end_engine(false).await;
             if let Some(cause) = self.supervisor.peer_trouble(EXPLANATION_TIME).await {
@@ -163,7 +167,7 @@ impl Initiator {
     async fn open(&mut self) -> Result<(), Stop> {
         let begin = Instant::now();
         self.record.startup("join", self.record.elapsed_ns());
-        let engine = Engine::spawn(Role::Initiator, &self.plan.ucx_env, &self.terminal);
+        let engine = Engine::spawn(Role::Initiator, &self.plan.engine_env(), &self.terminal);
         self.supervisor.engine = Some(engine.map_err(Stop::Engine)?);
         let command = Command::Open {
             agent: format!("kvwire-initiator-{}", std::process::id()),
@@ -188,7 +192,7 @@ impl Initiator {
             Event::Done { ns } => self.record.startup("load metadata", ns),
             other => return Err(wrong_event(&other)),
         }
-        Ok(())
+        self.witness.open(&mut self.supervisor, &self.plan, &mut self.record).await
     }
 
     /// Two NIXL or UCX versions may work together; a reader should know that they met.
@@ -245,11 +249,16 @@ impl Initiator {
             self.record.startup("program start to first transfer done", self.record.elapsed_ns());
         }
         self.prepare(case, timed_epoch).await?;
+        self.witness.before(&mut self.supervisor, &self.plan).await?;
         let event = self.work(Command::Measure { epoch: timed_epoch }, Phase::TimedLoop).await?;
         let Event::Measured(measured) = event else { return Err(wrong_event(&event)) };
+        self.witness.after(&mut self.supervisor).await?;
+        let moved = measured.moved;
         let lost = self.count_notifications(&measured).await?;
         let verified = self.verify(case, timed_epoch, &measured).await?;
-        Ok(self.judge_case(case, &warm, *measured, verified, lost))
+        let mut result = self.judge_case(case, &warm, *measured, verified, lost);
+        self.witness.judge(&self.supervisor, case, moved, &mut result, &mut self.record);
+        Ok(result)
     }
 
     /// How many notifications the target did not get, when they were asked for.
@@ -344,6 +353,7 @@ impl Initiator {
                 mismatch,
             },
             nixl_telemetry: telemetry,
+            transport: None,
             ended_by: Some(if measured.ended_by_samples { EndedBy::Samples } else { EndedBy::Time }),
             ..not_run(case, self.plan.depth, "")
         }

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::protocol::{Blob, End, Verified};
 use crate::plan::{Case, Plan};
+use crate::proof::Ability;
+use crate::proof::counters::Reading;
 use crate::report::model::ResultFile;
 use crate::verdict::Outcome;
 
@@ -49,10 +51,27 @@ pub(crate) enum Message {
     Heard { expected: u64, timeout_ms: u64 },
     /// Target: this many came.
     HeardNotifications { notifications: u64 },
+    /// Initiator: read your counters.
+    Count,
+    /// Target: these.
+    Counted(Box<Reading>),
+    /// Initiator: what could you use, and what did UCX log so far?
+    Testify,
+    /// Target: this.
+    Testimony(Box<Testimony>),
     /// Either: this side cannot go on. The other one records it and ends the run.
     Failed { finding: Box<Finding>, outcome: Outcome },
     /// Initiator: the run is over, with this outcome for both, and the result for the target to keep.
     Over { outcome: Outcome, summary: String, result: Option<Box<ResultFile>> },
+}
+
+/// One side's means, and what its UCX logged.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Testimony {
+    /// What it could use.
+    pub(crate) ability: Ability,
+    /// Lines of its UCX that matter.
+    pub(crate) findings: Vec<Finding>,
 }
 
 /// The target's engine is open.

@@ -11,6 +11,7 @@ mod rendezvous;
 mod stop;
 mod supervisor;
 mod target;
+mod witness;
 
 pub(crate) use hosts::{by_index, initiator, target};
 pub(crate) use pair::pair;

@@ -94,7 +94,7 @@ async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) 
 fn scope(node: &Node) -> String {
     format!(
         "two processes on one host ({}), host memory, uniform blocks; nothing is said about the network between \
-         two hosts, nor about which wire UCX chose",
+         two hosts",
         node.hostname
     )
 }

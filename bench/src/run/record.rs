@@ -57,6 +57,7 @@ impl Record {
             memory: Sides::default(),
             startup: Sides::default(),
             registration: Sides::default(),
+            expectation: None,
             cases,
             rendezvous: Rendezvous::default(),
             findings: Vec::new(),
@@ -229,6 +230,7 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         warmup_transfers: 0,
         verification: Verification { verified_bytes: 0, per_transfer_checks: 0, epochs: 0, mismatch: None },
         nixl_telemetry: None,
+        transport: None,
         ended_by: None,
     }
 }

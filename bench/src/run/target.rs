@@ -12,6 +12,7 @@ use super::message::{Message, TargetOpened};
 use super::record::Record;
 use super::stop::Stop;
 use super::supervisor::Supervisor;
+use super::witness::{Reader, testify};
 use crate::engine::protocol::{Command, Event};
 use crate::engine::{Engine, Phase};
 use crate::plan::Plan;
@@ -34,6 +35,7 @@ pub(crate) struct Target {
     environment: Environment,
     terminal: Terminal,
     plan: Option<Box<Plan>>,
+    reader: Reader,
 }
 
 /// Which environment this side's engine gets.
@@ -68,6 +70,7 @@ impl Target {
             environment: Environment::OfThePlan,
             terminal,
             plan: None,
+            reader: Reader::new(),
         }
     }
 
@@ -163,10 +166,20 @@ impl Target {
                         other => return Err(wrong_event(&other)),
                     }
                 }
+                Message::Count => Message::Counted(Box::new(self.reader.read(&self.supervisor).await)),
+                Message::Testify => {
+                    let strict = self.plan.as_ref().is_some_and(|plan| plan.strict);
+                    Message::Testimony(Box::new(testify("target", strict, &self.given(), &mut self.supervisor).await?))
+                }
                 other => return Err(super::supervisor::unexpected(Ok(other))),
             };
             self.supervisor.tell(&answer).await?;
         }
+    }
+
+    /// The environment that this side's engine got on top of its own.
+    fn given(&self) -> BTreeMap<String, String> {
+        self.plan.as_ref().map(|plan| self.environment.with(&plan.engine_env())).unwrap_or_default()
     }
 
     async fn work(&mut self, command: Command, phase: Phase) -> Result<Event, Stop> {
@@ -175,7 +188,7 @@ impl Target {
     }
 
     async fn open(&mut self, plan: Box<Plan>) -> Result<Message, Stop> {
-        let environment = self.environment.with(&plan.ucx_env);
+        let environment = self.environment.with(&plan.engine_env());
         self.supervisor.engine =
             Some(Engine::spawn(Role::Target, &environment, &self.terminal).map_err(Stop::Engine)?);
         let agent = format!("kvwire-target-{}", std::process::id());

@@ -42,6 +42,8 @@ fn plan() -> Plan {
         notify: false,
         transfer_timeout_ms: 10_000,
         ucx_env: std::collections::BTreeMap::new(),
+        expect: crate::proof::Expect::Auto,
+        strict: false,
     }
 }
 
@@ -87,6 +89,7 @@ pub(crate) fn case(op: Op, size: &str, block_bytes: u64, samples: u64, typical: 
             mismatch: None,
         },
         nixl_telemetry: None,
+        transport: None,
         ended_by: Some(EndedBy::Samples),
     }
 }
@@ -129,6 +132,7 @@ pub(crate) fn passed() -> ResultFile {
             initiator: Some(Registration { bytes: 256 << 20, ns: 31_000_000 }),
             target: None,
         },
+        expectation: None,
         cases: vec![
             case(Op::Write, "4 KiB", 4 << 10, 10_000, 19_700),
             case(Op::Write, "64 KiB", 64 << 10, 10_000, 19_300),

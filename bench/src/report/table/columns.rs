@@ -5,6 +5,7 @@ use super::text::{Paint, Tone, plain};
 use super::{status_tone, status_word};
 use crate::measure::histogram::Distribution;
 use crate::measure::units::{ByteSize, count, gigabits_per_s, gigabytes_per_s, microseconds};
+use crate::proof::{Class, DeviceShare, Transport};
 
 /// Shown where there is no figure.
 const NONE: &str = "-";
@@ -69,12 +70,12 @@ impl Column {
     }
 
     fn of_the_case(&self) -> bool {
-        self.group == Group::Case || self.head == "samples"
+        self.group == Group::Case || self.head == "samples" || self.head == "carried by"
     }
 }
 
 /// Every column, from left to right.
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 16] = [
     column("size", Group::Case, |case| Some(ByteSize::from_bytes(case.block_bytes).to_string())),
     column("batch", Group::Case, |case| Some(count(u64::from(case.batch)))),
     column("GB/s", Group::Rest, |case| case.bandwidth_bytes_per_s.map(gigabytes_per_s)),
@@ -92,7 +93,30 @@ const COLUMNS: [Column; 15] = [
         .may_go(1),
     column("cold us", Group::Rest, |case| case.cold_ns.map(microseconds)).may_go(4),
     column("samples", Group::Rest, |case| Some(count(case.transfers))),
+    column("carried by", Group::Rest, |case| case.transport.as_ref().map(carried_by)).only_if_any(),
 ];
+
+/// Characters for the devices of a case; more of them are counted.
+const DEVICES_WIDTH: usize = 40;
+
+/// `tcp lo`, `rdma mlx5_0:1 50.0%+mlx5_1:1 50.0%`: the class and the initiator's devices.
+fn carried_by(transport: &Transport) -> String {
+    let class = match (transport.class, transport.over) {
+        (Class::Emulated, Some(over)) => format!("emulated/{over}"),
+        (class, _) => class.to_string(),
+    };
+    let ours: Vec<_> = transport.devices.iter().filter(|device| device.side == "initiator").collect();
+    let share = |device: &&DeviceShare| match device.share_percent {
+        Some(share) if ours.len() > 1 => format!("{} {share:.0}%", device.device),
+        _ => device.device.clone(),
+    };
+    let devices = ours.iter().map(share).collect::<Vec<_>>().join("+");
+    match devices.chars().count() {
+        0 => class,
+        width if width > DEVICES_WIDTH => format!("{class} {} devices", ours.len()),
+        _ => plain(&format!("{class} {devices}")),
+    }
+}
 
 fn figure(distribution: Option<&Distribution>, of: impl Fn(&Distribution) -> Option<u64>) -> Option<String> {
     distribution.and_then(of).map(microseconds)

@@ -1,0 +1,221 @@
+//! What a node could use for a transfer, and what its environment tells UCX.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+use serde::{Deserialize, Serialize};
+
+/// Things of one kind that are looked at.
+const MOST: usize = 512;
+/// Bytes of a value or of a state that are kept.
+const TEXT_MAX: usize = 512;
+/// Bytes of `/proc/<pid>/maps` that are read.
+const MAPS_MAX: u64 = 16 << 20;
+/// `CAP_SYS_PTRACE` in a capability mask.
+const CAP_SYS_PTRACE: u64 = 1 << 19;
+
+/// One side's means.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ability {
+    /// Ports of RDMA adapters.
+    pub(crate) ports: Vec<Port>,
+    /// The kernel lets processes of one user copy from each other's memory (`process_vm_readv`).
+    pub(crate) cross_memory_attach: bool,
+    /// Variables that begin with `UCX_`, as the engine inherits them.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// UCX libraries in the engine's memory map, one file each.
+    pub(crate) ucx_copies: Vec<String>,
+}
+
+/// A port of an RDMA adapter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Port {
+    /// As UCX names it: `mlx5_0:1`.
+    pub(crate) name: String,
+    /// As the kernel says: `4: ACTIVE`.
+    pub(crate) state: String,
+    /// The user may open the adapter (`/dev/infiniband/uverbs…`). UCX drops one that it may not.
+    pub(crate) opens: bool,
+}
+
+impl Port {
+    /// Link up, and the adapter can be opened.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.is_active() && self.opens
+    }
+
+    /// Link up.
+    pub(crate) fn is_active(&self) -> bool {
+        self.state.contains("ACTIVE")
+    }
+}
+
+impl Ability {
+    /// Reads this host. `engine` is the process whose libraries are listed.
+    pub(crate) fn of_this_host(engine: Option<u32>) -> Self {
+        let environment = std::env::vars_os()
+            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.to_string_lossy().into_owned())))
+            .filter(|(key, _)| key.starts_with("UCX_"))
+            .map(|(key, value)| (key, value.chars().take(TEXT_MAX).collect()))
+            .take(MOST)
+            .collect();
+        Self::at(Path::new("/sys"), Path::new("/proc"), Path::new("/dev"), engine, environment)
+    }
+
+    fn at(
+        sys: &Path,
+        proc: &Path,
+        dev: &Path,
+        engine: Option<u32>,
+        environment: BTreeMap<String, String>,
+    ) -> Self {
+        Self {
+            ports: ports(sys, dev),
+            cross_memory_attach: cross_memory_attach(proc),
+            environment,
+            ucx_copies: engine.map(|pid| ucx_copies(proc, pid)).unwrap_or_default(),
+        }
+    }
+
+    /// At least one port of an RDMA adapter can be used.
+    pub(crate) fn has_rdma(&self) -> bool {
+        self.ports.iter().any(Port::is_usable)
+    }
+}
+
+fn ports(sys: &Path, dev: &Path) -> Vec<Port> {
+    let class = sys.join("class/infiniband");
+    let mut ports = Vec::new();
+    for device in names(&class) {
+        let opens = opens(sys, dev, &device);
+        let folder = class.join(&device).join("ports");
+        for port in names(&folder) {
+            let state = line(&folder.join(&port).join("state")).unwrap_or_else(|| "unknown".to_owned());
+            ports.push(Port { name: format!("{device}:{port}"), state, opens });
+        }
+    }
+    ports.truncate(MOST);
+    ports
+}
+
+/// The number of a `uverbs` file is not that of its adapter: `ibdev` says whose it is.
+fn opens(sys: &Path, dev: &Path, device: &str) -> bool {
+    let class = sys.join("class/infiniband_verbs");
+    names(&class)
+        .iter()
+        .filter(|uverbs| line(&class.join(uverbs).join("ibdev")).as_deref() == Some(device))
+        .any(|uverbs| access(dev.join("infiniband").join(uverbs), Access::READ_OK | Access::WRITE_OK).is_ok())
+}
+
+/// Yama's scopes 0 and 1 let UCX in (for 1 it declares itself traceable), 2 asks for a capability, 3 forbids.
+fn cross_memory_attach(proc: &Path) -> bool {
+    match line(&proc.join("sys/kernel/yama/ptrace_scope")).as_deref() {
+        Some("2") => capabilities(proc) & CAP_SYS_PTRACE != 0,
+        Some("3") => false,
+        _ => true,
+    }
+}
+
+fn capabilities(proc: &Path) -> u64 {
+    let status = fs::read_to_string(proc.join("self/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Different files named `libucs…` in the memory map of a process.
+fn ucx_copies(proc: &Path, pid: u32) -> Vec<String> {
+    let mut text = String::new();
+    let Ok(file) = fs::File::open(proc.join(pid.to_string()).join("maps")) else { return Vec::new() };
+    if file.take(MAPS_MAX).read_to_string(&mut text).is_err() {
+        return Vec::new();
+    }
+    let path = |line: &str| {
+        let path = line.get(line.find('/')?..)?.trim_end_matches(" (deleted)");
+        let name = path.rsplit('/').next()?;
+        let is_ucs = name.strip_prefix("libucs").is_some_and(|rest| rest.starts_with(['.', '-']));
+        is_ucs.then(|| path.to_owned())
+    };
+    text.lines().filter_map(path).collect::<BTreeSet<_>>().into_iter().take(MOST).collect()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|e| e.file_name().to_string_lossy().into_owned()).take(MOST).collect();
+    names.sort();
+    names
+}
+
+fn line(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    fs::File::open(path).ok()?.take(TEXT_MAX as u64).read_to_string(&mut text).ok()?;
+    Some(text.lines().next()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn read(root: &Path) -> Ability {
+        Ability::at(&root.join("sys"), &root.join("proc"), &root.join("dev"), Some(7), BTreeMap::new())
+    }
+
+    #[test]
+    fn a_port_is_usable_when_it_is_up_and_its_adapter_can_be_opened() {
+        let root = tempfile::tempdir().unwrap();
+        for (device, state) in [("mlx5_0", "4: ACTIVE"), ("mlx5_1", "1: DOWN"), ("mlx5_2", "4: ACTIVE")] {
+            write(root.path(), &format!("sys/class/infiniband/{device}/ports/1/state"), state);
+        }
+        for (uverbs, device) in [("uverbs5", "mlx5_0"), ("uverbs6", "mlx5_1")] {
+            write(root.path(), &format!("sys/class/infiniband_verbs/{uverbs}/ibdev"), device);
+            write(root.path(), &format!("dev/infiniband/{uverbs}"), "");
+        }
+        let usable: Vec<bool> = read(root.path()).ports.iter().map(Port::is_usable).collect();
+        assert_eq!(usable, [true, false, false]);
+        assert!(read(root.path()).has_rdma());
+    }
+
+    #[test]
+    fn yama_decides_whether_processes_may_copy_from_each_other() {
+        for (scope, capabilities, expected) in [
+            ("0", "0", true),
+            ("1", "0", true),
+            ("2", "0", false),
+            ("2", "000001fffeffffff", true),
+            ("3", "000001fffeffffff", false),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            write(root.path(), "proc/sys/kernel/yama/ptrace_scope", &format!("{scope}\n"));
+            write(root.path(), "proc/self/status", &format!("Name: x\nCapEff:\t{capabilities}\n"));
+            assert_eq!(read(root.path()).cross_memory_attach, expected, "{scope} {capabilities}");
+        }
+        assert!(read(tempfile::tempdir().unwrap().path()).cross_memory_attach);
+    }
+
+    #[test]
+    fn two_copies_of_ucx_are_two_files() {
+        let root = tempfile::tempdir().unwrap();
+        let maps = "\
+7f0-7f1 r-xp 00000000 08:01 1 /opt/a/libucs-1b.so.0.0.0
+7f1-7f2 r--p 00001000 08:01 1 /opt/a/libucs-1b.so.0.0.0
+7f2-7f3 r-xp 00000000 08:01 2 /opt/hpcx/lib/libucs.so.0 (deleted)
+7f3-7f4 r-xp 00000000 08:01 3 /opt/a/libucsignal.so
+7f4-7f5 rw-p 00000000 00:00 0 [heap]\n";
+        write(root.path(), "proc/7/maps", maps);
+        assert_eq!(read(root.path()).ucx_copies, ["/opt/a/libucs-1b.so.0.0.0", "/opt/hpcx/lib/libucs.so.0"]);
+    }
+
+    #[test]
+    fn a_host_without_adapters_has_no_rdma() {
+        assert!(!read(tempfile::tempdir().unwrap().path()).has_rdma());
+    }
+}

@@ -1,0 +1,339 @@
+//! Why less than expected carried the bytes, as far as it can be told, and what to do about it.
+
+use std::collections::BTreeMap;
+
+use checks::{Finding, Status};
+
+use super::ability::{Ability, Port};
+use super::class::Class;
+use super::expect::Expected;
+use super::judge::Transport;
+use super::ucx::Row;
+
+/// UCX names that stand for RDMA in `UCX_TLS`, aliases among them.
+const RDMA_NAMES: [&str; 13] =
+    ["all", "ib", "rc", "rc_x", "rc_v", "dc", "dc_x", "ud", "ud_x", "ud_v", "gga", "srd", "rc_gda"];
+/// UCX names that stand for memory of one host and that NIXL can use.
+const SHM_NAMES: [&str; 6] = ["all", "sm", "shm", "cma", "xpmem", "knem"];
+/// First UCX that can do without software emulation.
+pub(crate) const STRICT_SINCE: (u32, u32) = (1, 21);
+/// Rails that NIXL asks for when nothing else is set.
+const RAILS_DEFAULT: usize = 2;
+
+/// What surrounded the transfer.
+#[derive(Debug)]
+pub(crate) struct Setting<'a> {
+    pub(crate) initiator: &'a Ability,
+    pub(crate) target: &'a Ability,
+    /// Given with `--ucx-env`: goes to both engines and wins over their own environment.
+    pub(crate) given: &'a BTreeMap<String, String>,
+    /// What UCX logged on both sides, as findings.
+    pub(crate) logged: &'a [Finding],
+}
+
+impl Setting<'_> {
+    /// The value of a variable on either side, and where it comes from.
+    fn variable(&self, name: &str) -> Option<(&str, &'static str)> {
+        let places = [
+            (self.given, "--ucx-env"),
+            (&self.initiator.environment, "the initiator's environment"),
+            (&self.target.environment, "the target's environment"),
+        ];
+        places.into_iter().find_map(|(values, place)| Some((values.get(name)?.as_str(), place)))
+    }
+
+    fn logged(&self, id: &str) -> Option<&Finding> {
+        self.logged.iter().find(|finding| finding.id == id)
+    }
+
+    fn sides(&self) -> [(&'static str, &Ability); 2] {
+        [("initiator", self.initiator), ("target", self.target)]
+    }
+}
+
+/// A cause: what it is, the evidence for it, and the next step.
+struct Cause {
+    what: String,
+    evidence: Vec<String>,
+    next: String,
+}
+
+/// The finding for a case whose class is below the expectation. `case` is its name.
+pub(crate) fn explain(
+    case: &str,
+    expected: &Expected,
+    transport: &Transport,
+    setting: &Setting<'_>,
+) -> Finding {
+    let wanted = expected.class.map_or("anything", Class::name);
+    let cause = cause(expected, transport, setting);
+    let title = format!("expected {wanted}, but {} carried the bytes: {}", carrier(transport), cause.what);
+    Finding::new("transport-below-expected", Status::Fail, title)
+        .detail(format!("expected {wanted}: {}", expected.why))
+        .evidence([format!("case {case}")])
+        .evidence(cause.evidence)
+        .evidence(transport.evidence.iter().map(|e| format!("{}, {}: {}", e.side, e.source, e.text)))
+        .next_step(cause.next)
+}
+
+/// `tcp`, `software emulation over tcp`.
+pub(crate) fn wire(transport: &Transport) -> String {
+    match (transport.class, transport.over) {
+        (Class::Emulated, Some(over)) => format!("software emulation over {over}"),
+        (Class::Emulated, None) => "software emulation".to_owned(),
+        (class, _) => class.to_string(),
+    }
+}
+
+/// The same with the devices: `tcp (lo)`.
+fn carrier(transport: &Transport) -> String {
+    let mut devices: Vec<&str> = Vec::new();
+    for device in &transport.devices {
+        if !devices.contains(&device.device.as_str()) && devices.len() < 8 {
+            devices.push(&device.device);
+        }
+    }
+    let class = wire(transport);
+    if devices.is_empty() { class } else { format!("{class} ({})", devices.join(", ")) }
+}
+
+fn cause(expected: &Expected, transport: &Transport, setting: &Setting<'_>) -> Cause {
+    let wanted = expected.class.unwrap_or(Class::Unknown);
+    transport_list(wanted, setting)
+        .or_else(|| rendezvous_threshold(transport, setting))
+        .or_else(|| logged_device(setting))
+        .or_else(|| (wanted == Class::Rdma).then(|| rdma_devices(setting)).flatten())
+        .or_else(|| device_list(wanted, setting))
+        .or_else(|| (wanted == Class::Rdma).then(|| provider(setting)).flatten())
+        .unwrap_or_else(|| Cause {
+            what: "the cause was not found".to_owned(),
+            evidence: Vec::new(),
+            next: format!(
+                "run again with --ucx-env UCX_LOG_LEVEL=info -v and read which devices UCX lists, or accept this wire with --expect {}",
+                match transport.class {
+                    Class::Shm => "shm",
+                    Class::Rdma => "rdma",
+                    Class::Tcp => "tcp",
+                    _ if transport.over == Some(Class::Tcp) => "tcp",
+                    _ => "any",
+                }
+            ),
+        })
+}
+
+fn transport_list(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
+    let (value, source) = setting.variable("UCX_TLS")?;
+    let names: &[&str] = match wanted {
+        Class::Rdma => &RDMA_NAMES,
+        Class::Shm => &SHM_NAMES,
+        Class::Nvlink | Class::PcieP2p => &["all", "cuda", "cuda_ipc"],
+        _ => return None,
+    };
+    // UCX knows `^` only at the very beginning, where it negates the whole list.
+    let (negated, list) = value.strip_prefix('^').map_or((false, value), |rest| (true, rest));
+    // A trailing part as in `rc_mlx5` or `ud_verbs:aux` names one transport of the kind.
+    let listed = list.split(',').any(|item| {
+        let item = item.trim_start_matches('\\').split(':').next().unwrap_or_default();
+        names.contains(&item) || (wanted == Class::Rdma && Class::of_transport(item) == Some(wanted))
+    });
+    let left_out = if negated { listed && list != "all" } else { !listed };
+    left_out.then(|| Cause {
+        what: format!("UCX_TLS={value} leaves {wanted} out"),
+        evidence: vec![format!("UCX_TLS={value}, from {source}")],
+        next: format!("take UCX_TLS out or add {wanted} to it; where this is on purpose, say --expect tcp or --expect any"),
+    })
+}
+
+/// A finite threshold makes UCX demand of every lane that it can invalidate registrations (NIXL sets `inf`).
+fn rendezvous_threshold(transport: &Transport, setting: &Setting<'_>) -> Option<Cause> {
+    let (value, source) = setting.variable("UCX_RNDV_THRESH").filter(|(value, _)| *value != "inf")?;
+    (transport.class == Class::Emulated || transport.class == Class::Tcp).then(|| Cause {
+        what: format!("UCX_RNDV_THRESH={value} takes away lanes that cannot invalidate registrations"),
+        evidence: vec![format!("UCX_RNDV_THRESH={value}, from {source}; NIXL sets inf where nothing is set")],
+        next: "take UCX_RNDV_THRESH out of the environment".to_owned(),
+    })
+}
+
+fn logged_device(setting: &Setting<'_>) -> Option<Cause> {
+    let finding = setting.logged("ucx-device-missing").or_else(|| setting.logged("ucx-transport-missing"))?;
+    Some(Cause {
+        what: finding.title.clone(),
+        evidence: finding.evidence.clone(),
+        next: finding.next_step.clone(),
+    })
+}
+
+fn rdma_devices(setting: &Setting<'_>) -> Option<Cause> {
+    for (side, ability) in setting.sides() {
+        if ability.has_rdma() {
+            continue;
+        }
+        if ability.ports.is_empty() {
+            return Some(Cause {
+                what: format!("the {side} has no RDMA device"),
+                evidence: vec![format!("{side}: /sys/class/infiniband has no port")],
+                next: "give the container its device (rdma/… resource, DRA claim, hostNetwork), or choose another node".to_owned(),
+            });
+        }
+        let evidence = ability.ports.iter().map(|port| port_line(side, port)).collect();
+        let closed = ability.ports.iter().any(|port| port.is_active() && !port.opens);
+        return Some(if closed {
+            Cause {
+                what: format!("the {side} may not open its RDMA device"),
+                evidence,
+                next: "mount /dev/infiniband into the container and allow the device (resource or device cgroup)".to_owned(),
+            }
+        } else {
+            Cause {
+                what: format!("no RDMA port of the {side} is up"),
+                evidence,
+                next: "look at cable, switch and subnet manager (ibstat), or bring the network interface up"
+                    .to_owned(),
+            }
+        });
+    }
+    None
+}
+
+fn port_line(side: &str, port: &Port) -> String {
+    let opens = if port.opens { "can be opened" } else { "cannot be opened" };
+    format!("{side}: {} is {}, {opens}", port.name, port.state)
+}
+
+fn device_list(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
+    let (value, source) = setting.variable("UCX_NET_DEVICES").filter(|(v, _)| *v != "all")?;
+    (wanted == Class::Rdma).then(|| Cause {
+        what: format!("UCX_NET_DEVICES={value} may leave the RDMA devices out"),
+        evidence: vec![format!("UCX_NET_DEVICES={value}, from {source}")],
+        next: "name RDMA devices (mlx5_0:1), not network interfaces, or take the variable out".to_owned(),
+    })
+}
+
+fn provider(setting: &Setting<'_>) -> Option<Cause> {
+    setting.sides().iter().all(|(_, ability)| ability.has_rdma()).then(|| Cause {
+        what: "both sides have usable RDMA ports, and UCX did not use them: most likely the device's provider library is missing from the image, or its UCX has no RDMA module".to_owned(),
+        evidence: setting
+            .sides()
+            .iter()
+            .flat_map(|(side, ability)| ability.ports.iter().take(8).map(|port| port_line(side, port)))
+            .collect(),
+        next: "install the provider library that fits the libibverbs of this UCX (rdma-core), and see with IBV_SHOW_WARNINGS=1 whether it is loaded".to_owned(),
+    })
+}
+
+/// Fewer rails than were planned and could be used.
+pub(crate) fn rails(
+    case: &str,
+    transport: &Transport,
+    row: Option<&Row>,
+    setting: &Setting<'_>,
+) -> Option<Finding> {
+    if transport.class != Class::Rdma && transport.over != Some(Class::Rdma) {
+        return None;
+    }
+    let mut carried: Vec<String> = Vec::new();
+    for device in transport.devices.iter().filter(|d| d.side == "initiator" && d.share_percent.is_some()) {
+        carried.push(format!("{} {:.1} %", device.device, device.share_percent.unwrap_or_default()));
+    }
+    let mut planned: Vec<&str> =
+        row.into_iter().flat_map(|row| &row.lanes).map(|lane| lane.device.as_str()).collect();
+    planned.sort_unstable();
+    planned.dedup();
+    let wished = setting.variable("UCX_MAX_RMA_RAILS").and_then(|(value, _)| value.parse().ok());
+    let usable = setting.initiator.ports.iter().filter(|port| port.is_usable()).count();
+    let named = setting.variable("UCX_NET_DEVICES").map_or(usable, |(value, _)| value.split(',').count());
+    let possible = planned.len().max(usable.min(named).min(wished.unwrap_or(RAILS_DEFAULT)));
+    (!carried.is_empty() && carried.len() < possible).then(|| {
+        Finding::new(
+            "rails-unused",
+            Status::Warn,
+            format!("{} of {possible} rails carried data", carried.len()),
+        )
+        .evidence([format!("case {case}: {}", carried.join(", "))])
+        .evidence(setting.initiator.ports.iter().take(16).map(|port| port_line("initiator", port)))
+        .next_step("compare UCX_NET_DEVICES and UCX_MAX_RMA_RAILS with the adapters near the memory; see that every rail reaches the peer")
+    })
+}
+
+/// What `--strict` cannot promise on this UCX; `None` when it can.
+pub(crate) fn strict_doubt(side: &str, ucx_version: Option<&str>) -> Option<Finding> {
+    let parsed = ucx_version.and_then(|version| {
+        let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+        Some((parts.next()??, parts.next()??))
+    });
+    let (what, can) = match parsed {
+        Some(version) => (format!("UCX {}.{}", version.0, version.1), version >= STRICT_SINCE),
+        None => ("an unknown UCX version".to_owned(), false),
+    };
+    (!can).then(|| {
+        Finding::new(
+            "strict-not-possible",
+            Status::Warn,
+            format!("{side}: --strict cannot be promised with {what}: software emulation is turned off from UCX 1.21 on"),
+        )
+        .next_step("use a NIXL with UCX 1.21 or newer, or read the class of each case instead")
+    })
+}
+
+/// The finding for a case whose class is not known.
+pub(crate) fn unproven(case: &str, transport: &Transport, setting: &Setting<'_>) -> Finding {
+    let doubt = transport.doubt.as_deref().unwrap_or("evidence is missing");
+    let silenced =
+        [("UCX_PROTO_INFO", "y"), ("UCX_LOG_FILE", "stderr")].into_iter().find_map(|(name, needed)| {
+            let (value, source) = setting.variable(name).filter(|(value, _)| *value != needed)?;
+            Some((
+                format!("{name}={value}, from {source}"),
+                format!("take {name} out: kvwire sets what it needs"),
+            ))
+        });
+    let (evidence, next) = silenced.map_or_else(
+        || {
+            let next = "measure longer or with larger blocks; run with -v to see what UCX prints; accept any wire with --expect any";
+            (None, next.to_owned())
+        },
+        |(evidence, next)| (Some(evidence), next),
+    );
+    Finding::new(
+        "transport-unknown",
+        Status::Unknown,
+        format!("it is not known which wire carried the bytes: {doubt}"),
+    )
+    .evidence([format!("case {case}")])
+    .evidence(evidence)
+    .evidence(transport.evidence.iter().map(|e| format!("{}, {}: {}", e.side, e.source, e.text)))
+    .next_step(next)
+}
+
+/// RDMA ports that are there and cannot be used, where RDMA would have been the better wire.
+pub(crate) fn unusable_ports(expected: &Expected, initiator: &Ability, target: &Ability) -> Vec<Finding> {
+    let sides = [("initiator", initiator), ("target", target)];
+    let unusable = |(side, ability): (&'static str, &Ability)| {
+        let none = !ability.ports.is_empty() && !ability.has_rdma() && expected.class == Some(Class::Tcp);
+        none.then(|| {
+            Finding::new(
+                "rdma-unusable",
+                Status::Warn,
+                format!("{side}: there are RDMA ports, and none can be used"),
+            )
+            .evidence(ability.ports.iter().take(16).map(|port| port_line(side, port)))
+            .next_step("bring a port up (ibstat, ip link) and give the container access to /dev/infiniband; --expect rdma makes this a failure")
+        })
+    };
+    sides.into_iter().filter_map(unusable).collect()
+}
+
+/// Two UCX libraries in one process fight over memory hooks.
+pub(crate) fn two_copies(side: &str, copies: &[String]) -> Option<Finding> {
+    (copies.len() > 1).then(|| {
+        Finding::new(
+            "ucx-two-copies",
+            Status::Fail,
+            format!("{side}: two UCX libraries are loaded in one process"),
+        )
+        .evidence(copies.iter().cloned())
+        .next_step("take the other UCX (HPC-X, a system UCX) out of LD_LIBRARY_PATH and of preloads")
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! What counters of the node say: RDMA ports, network interfaces, GPU links, and the engine's own TCP sockets.
+//!
+//! Every source may be missing and has a root that tests replace. Nothing is written anywhere.
+
+mod gpu;
+mod infiniband;
+mod net;
+mod sockets;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use gpu::GpuLinks;
+#[cfg(test)]
+use gpu::GpuTraffic;
+
+/// Devices of one kind that are read, at most.
+const DEVICES_MAX: usize = 512;
+/// Bytes of one counter file that are read: a number needs 21.
+const FILE_MAX: u64 = 256;
+
+/// What kind of wire a counter belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// A port of an RDMA adapter.
+    Rdma,
+    /// A network interface.
+    Net,
+    /// The NVLinks of a GPU.
+    Nvlink,
+    /// The PCIe link of a GPU.
+    Pcie,
+}
+
+/// What a counter counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Unit {
+    /// Bytes, headers more or less included.
+    Bytes,
+    /// Packets, each with at most so many bytes of payload.
+    Packets { payload_max: u64 },
+}
+
+/// The two counters of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counter {
+    pub(crate) kind: Kind,
+    /// As UCX names it: `mlx5_0:1`, `eth0`.
+    pub(crate) device: String,
+    pub(crate) unit: Unit,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Where it was read.
+    pub(crate) source: String,
+    /// A device that passes everything on to others which are counted too: a bond, bridge or VLAN.
+    pub(crate) stacked: bool,
+    /// The network interface below an RDMA port: where the adapter is software, it counts the same bytes again.
+    pub(crate) interface: Option<String>,
+}
+
+/// Bytes of the engine's own TCP connections, without headers and retransmissions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SocketBytes {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Connections counted.
+    pub(crate) connections: u32,
+}
+
+/// Everything that was read at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reading {
+    /// By this host's monotonic clock, in ns.
+    pub(crate) at_ns: u64,
+    pub(crate) counters: Vec<Counter>,
+    /// `None` where the kernel does not tell.
+    pub(crate) sockets: Option<SocketBytes>,
+    /// The longest time for which a device repeats an old value, in ms.
+    pub(crate) cached_ms: u64,
+}
+
+/// Where counters are read.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    sys: PathBuf,
+    proc: PathBuf,
+    gpus: Option<Box<dyn GpuLinks>>,
+}
+
+impl Sources {
+    /// This host's.
+    pub(crate) fn of_this_host() -> Self {
+        Self { sys: PathBuf::from("/sys"), proc: PathBuf::from("/proc"), gpus: gpu::open() }
+    }
+
+    /// Other roots, for tests.
+    #[cfg(test)]
+    pub(crate) fn at(sys: &Path, proc: &Path, gpus: Option<Box<dyn GpuLinks>>) -> Self {
+        Self { sys: sys.to_owned(), proc: proc.to_owned(), gpus }
+    }
+
+    /// Reads everything that is there. `engine` is the process whose sockets are counted.
+    pub(crate) fn read(&self, engine: Option<u32>) -> Reading {
+        let (mut counters, cached_ms) = infiniband::read(&self.sys);
+        counters.extend(net::read(&self.sys, &self.proc));
+        if let Some(gpus) = &self.gpus {
+            counters.extend(gpu::counters(gpus.as_ref()));
+        }
+        let sockets = engine.and_then(|pid| sockets::read(&self.proc, pid));
+        Reading { at_ns: now_ns(), counters, sockets, cached_ms }
+    }
+}
+
+impl Reading {
+    /// How long to wait after this reading so that the next one is no repetition.
+    pub(crate) fn settle_time(&self) -> Duration {
+        let age = Duration::from_nanos(now_ns().saturating_sub(self.at_ns));
+        Duration::from_millis(self.cached_ms).saturating_sub(age)
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000)
+        + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// The number in a counter file; `None` when it is missing, unreadable or no number (`N/A (no PMA)`).
+fn number(path: &Path) -> Option<u64> {
+    line(path)?.parse().ok()
+}
+
+fn line(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(FILE_MAX).read_to_string(&mut text).ok()?;
+    let line = text.lines().next()?.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+/// Names in a folder, sorted; none when there is no such folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|e| e.file_name().to_string_lossy().into_owned()).take(DEVICES_MAX).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests;

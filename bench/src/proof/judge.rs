@@ -1,0 +1,496 @@
+//! The judgement: from evidence to a class. A pure function; `docs/proof.md` states its rules.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::class::Class;
+use super::counters::{Counter, Kind, Reading, Unit};
+use super::ucx::{Row, Table};
+use crate::measure::units::ByteSize;
+use crate::plan::Op;
+
+/// A wire carried the bytes when it accounts for at least this part of the payload.
+const CARRIED: f64 = 0.5;
+/// A wire did not carry the bytes when it accounts for at most this part.
+const IDLE: f64 = 0.1;
+/// A device below this part of the payload is not listed.
+const LISTED: f64 = 0.02;
+/// IP and TCP headers, in bytes: with one transfer at a time each needs a packet of its own.
+const HEADERS: u64 = 40;
+/// Traffic that a run makes by itself between two readings: heartbeats of the rendezvous and of UCX, in bytes.
+const OWN_TALK: f64 = 8192.0;
+/// Background of more than this part of the payload hides what a counter says.
+const LOUD: f64 = 0.25;
+
+/// Which wire carried a case, and why kvwire says so.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Transport {
+    /// The class of wire.
+    pub(crate) class: Class,
+    /// For `emulated`: the wire below; null otherwise, and where it is not known.
+    pub(crate) over: Option<Class>,
+    /// The devices that carried bytes, as the initiator saw them, and the target's where it has others.
+    pub(crate) devices: Vec<DeviceShare>,
+    /// Everything that the class rests on.
+    pub(crate) evidence: Vec<Evidence>,
+    /// What is missing or does not fit together; null when all evidence agrees.
+    pub(crate) doubt: Option<String>,
+    /// Whether the class is at least what was expected; null when nothing was expected or the class is not known.
+    pub(crate) meets_expectation: Option<bool>,
+}
+
+/// One device's part of the payload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct DeviceShare {
+    /// `initiator` or `target`.
+    pub(crate) side: String,
+    /// As UCX names it, for example `mlx5_0:1`; `memory` for shared memory.
+    pub(crate) device: String,
+    /// UCX's name of the transport; null where only a counter knows the device.
+    pub(crate) transport: Option<String>,
+    /// Bytes counted in the direction of the payload, background taken off; null where nothing counts them.
+    pub(crate) bytes: Option<u64>,
+    /// Part of the payload in percent, at most 100 over all devices of a side; null where nothing counts it.
+    pub(crate) share_percent: Option<f64>,
+}
+
+/// One piece of evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Evidence {
+    /// Where it comes from.
+    pub(crate) source: Source,
+    /// `initiator` or `target`.
+    pub(crate) side: String,
+    /// What was read, as it was read where that is short.
+    pub(crate) text: String,
+}
+
+/// Where evidence comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Source {
+    /// The row of UCX's protocol table for this operation and size.
+    UcxProtocolTable,
+    /// UCX's line about the endpoint. It lists what could be used and proves nothing.
+    UcxEndpoint,
+    /// The kernel's count of the engine's own TCP connections.
+    TcpConnections,
+    /// Counters of a device.
+    DeviceCounters,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UcxProtocolTable => "UCX protocol table",
+            Self::UcxEndpoint => "UCX endpoint line",
+            Self::TcpConnections => "TCP connections",
+            Self::DeviceCounters => "counters",
+        })
+    }
+}
+
+/// What is known about one case.
+#[derive(Debug)]
+pub(crate) struct CaseFacts<'a> {
+    pub(crate) op: Op,
+    /// Bytes of one operation as UCX sees it.
+    pub(crate) operation_bytes: u64,
+    /// Bytes of payload between the last two readings, and in how many transfers.
+    pub(crate) payload_bytes: u64,
+    pub(crate) transfers: u64,
+    /// Transfers in flight at once.
+    pub(crate) depth: u32,
+    /// The initiator's table for the operation, and its endpoint line.
+    pub(crate) table: Option<&'a Table>,
+    pub(crate) endpoint: Option<&'a str>,
+    /// Readings at both ends of the quiet window and at both ends of the loop.
+    pub(crate) initiator: Option<&'a [Reading; 4]>,
+    pub(crate) target: Option<&'a [Reading; 4]>,
+    /// Both sides read the same counters: one host, one network namespace.
+    pub(crate) one_network: bool,
+}
+
+/// Bytes, packets and background of one device in the direction of the payload.
+struct Flow<'a> {
+    counter: &'a Counter,
+    /// Part of the payload that it accounts for; may be above 1.
+    part: f64,
+    bytes: f64,
+    background: f64,
+}
+
+/// Each wire by the counters of both sides.
+struct Wires {
+    rdma: Told,
+    tcp: Told,
+    nvlink: Told,
+    pcie: Told,
+}
+
+/// What the counters of one side say.
+struct Seen<'a> {
+    side: &'static str,
+    rdma: Vec<Flow<'a>>,
+    net: Vec<Flow<'a>>,
+    nvlink: Vec<Flow<'a>>,
+    pcie: Vec<Flow<'a>>,
+    /// Part of the payload in the engine's TCP connections.
+    connections: Option<f64>,
+    /// Background or own talk is too loud for this little payload.
+    hidden: bool,
+}
+
+/// One wire, by the counters of one or both sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Carried,
+    Idle,
+    /// Something in between, or too little payload.
+    Unclear,
+    /// Nothing counts it.
+    Silent,
+}
+
+/// Says which wire carried a case.
+pub(crate) fn judge(facts: &CaseFacts<'_>) -> Transport {
+    let sides: Vec<Seen<'_>> = [("initiator", facts.initiator), ("target", facts.target)]
+        .into_iter()
+        .filter_map(|(side, readings)| Some(seen(side, facts, readings?)))
+        .collect();
+    let row = facts.table.and_then(|table| table.row(facts.operation_bytes));
+    let mut evidence = Vec::new();
+    evidence.extend(table_evidence(facts, row));
+    evidence.extend(facts.endpoint.map(|line| Evidence {
+        source: Source::UcxEndpoint,
+        side: "initiator".to_owned(),
+        text: line.to_owned(),
+    }));
+    for side in &sides {
+        evidence.extend(counter_evidence(side, facts));
+    }
+    let rdma = told(&sides, |side| wire_part(&side.rdma), false);
+    let nvlink = told(&sides, |side| wire_part(&side.nvlink), false);
+    let pcie = told(&sides, |side| wire_part(&side.pcie), false);
+    let tcp = told(&sides, |side| side.connections.or_else(|| wire_part(&side.net)), true);
+    let (class, over, doubt) = decide(row, facts.table.is_some(), &Wires { rdma, tcp, nvlink, pcie });
+    let wire = over.unwrap_or(class);
+    Transport {
+        class,
+        over,
+        devices: devices(wire, row, &sides, facts.one_network),
+        evidence,
+        doubt,
+        meets_expectation: None,
+    }
+}
+
+/// Counters beat the log; where they are silent the log stands for what needs no counter; the rest is unknown.
+fn decide(row: Option<&Row>, has_table: bool, wires: &Wires) -> (Class, Option<Class>, Option<String>) {
+    let says = row.map(says);
+    let carried: Vec<Class> =
+        [(wires.rdma, Class::Rdma), (wires.tcp, Class::Tcp), (wires.nvlink, Class::Nvlink)]
+            .into_iter()
+            .filter(|(told, _)| *told == Told::Carried)
+            .map(|(_, class)| class)
+            .collect();
+    let doubt = |text: String| Some(text);
+    match (says, carried.as_slice()) {
+        (_, [first, second, ..]) => {
+            let text = format!("counters of {first} and of {second} both account for the payload");
+            (Class::Unknown, None, doubt(text))
+        }
+        (Some(said), [wire]) if said.wire == Some(*wire) || (*wire == Class::Nvlink && said.is_gpu()) => {
+            if said.emulated {
+                (Class::Emulated, Some(*wire), None)
+            } else {
+                (*wire, None, None)
+            }
+        }
+        (Some(said), [wire]) => {
+            let text = format!("UCX's table says {said}, and the counters say {wire}: counters count");
+            let emulated = said.emulated.then_some(*wire);
+            (if said.emulated { Class::Emulated } else { *wire }, emulated, doubt(text))
+        }
+        (None, [Class::Tcp]) => {
+            let text = "UCX's table for this operation is missing: software emulation is not excluded";
+            (Class::Tcp, None, doubt(text.to_owned()))
+        }
+        (None, [wire]) => {
+            let text = format!(
+                "the counters say {wire}, and UCX's table for this operation is missing: software emulation is not excluded"
+            );
+            (Class::Unknown, None, doubt(text))
+        }
+        (None, []) => {
+            let text = if has_table {
+                "UCX's table has no row for this size"
+            } else {
+                "UCX's table for this operation is missing, and no counter accounts for the payload"
+            };
+            (Class::Unknown, None, doubt(text.to_owned()))
+        }
+        (Some(said), []) => without_counters(&said, wires),
+    }
+}
+
+/// The table says something, and no counter accounts for the payload.
+fn without_counters(said: &Said, wires: &Wires) -> (Class, Option<Class>, Option<String>) {
+    let Wires { rdma, tcp, pcie, .. } = *wires;
+    let unknown = |text: String| (Class::Unknown, None, Some(text));
+    let told = match said.wire {
+        Some(Class::Shm) => {
+            // Memory leaves no counter: what proves it is that nothing else moved.
+            let doubt = (tcp == Told::Unclear || rdma == Told::Unclear)
+                .then(|| "counters cannot tell: there is other traffic, or too little payload".to_owned());
+            let class = if said.emulated { Class::Emulated } else { Class::Shm };
+            return (class, said.emulated.then_some(Class::Shm), doubt);
+        }
+        Some(Class::Tcp) => tcp,
+        Some(Class::Rdma) => rdma,
+        // RDMA from a GPU crosses its PCIe link as well: that counter says nothing for other lanes.
+        Some(Class::PcieP2p) if pcie == Told::Carried && !said.emulated => {
+            return (Class::PcieP2p, None, None);
+        }
+        _ => {
+            return unknown(format!("UCX's table says {said}, and nothing counts what it carries"));
+        }
+    };
+    match (told, said.wire) {
+        (Told::Idle, _) => unknown(format!("UCX's table says {said}, and its counters did not move")),
+        (Told::Silent, _) => unknown(format!("UCX's table says {said}, and no counter of it can be read")),
+        (_, Some(Class::Tcp)) => {
+            let class = if said.emulated { Class::Emulated } else { Class::Tcp };
+            let doubt = "counters cannot tell: there is other traffic, or too little payload".to_owned();
+            (class, said.emulated.then_some(Class::Tcp), Some(doubt))
+        }
+        _ => unknown(format!(
+            "UCX's table says {said}, and its counters account for only a part, or cannot tell"
+        )),
+    }
+}
+
+/// What a row of the table says.
+struct Said {
+    wire: Option<Class>,
+    emulated: bool,
+    lanes: String,
+}
+
+impl Said {
+    /// NVLink and PCIe have the same lanes.
+    fn is_gpu(&self) -> bool {
+        self.wire == Some(Class::PcieP2p)
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lanes)
+    }
+}
+
+fn says(row: &Row) -> Said {
+    // Lanes of different kinds: the weakest one bounds the whole.
+    let classes = row.lanes.iter().map(|lane| Class::of_transport(&lane.transport));
+    let wire =
+        classes.collect::<Option<Vec<Class>>>().and_then(|all| all.into_iter().min_by_key(|c| c.rank()));
+    let lanes: Vec<String> = row.lanes.iter().map(|l| format!("{}/{}", l.transport, l.device)).collect();
+    Said { wire, emulated: row.is_emulated(), lanes: lanes.join(", ") }
+}
+
+fn told<'a>(
+    sides: &[Seen<'a>],
+    part: impl Fn(&Seen<'a>) -> Option<f64>,
+    connections_are_exact: bool,
+) -> Told {
+    let each: Vec<Told> = sides
+        .iter()
+        .filter_map(|side| {
+            let part = part(side)?;
+            let exact = connections_are_exact && side.connections.is_some();
+            Some(match part {
+                _ if side.hidden && !exact => Told::Unclear,
+                p if p >= CARRIED => Told::Carried,
+                p if p <= IDLE => Told::Idle,
+                _ => Told::Unclear,
+            })
+        })
+        .collect();
+    let clear: Vec<Told> = each.iter().copied().filter(|told| *told != Told::Unclear).collect();
+    match (each.as_slice(), clear.as_slice()) {
+        ([], _) => Told::Silent,
+        (_, [one, rest @ ..]) if rest.iter().all(|other| other == one) => *one,
+        _ => Told::Unclear,
+    }
+}
+
+fn wire_part(flows: &[Flow<'_>]) -> Option<f64> {
+    (!flows.is_empty()).then(|| flows.iter().map(|flow| flow.part).sum())
+}
+
+fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4]) -> Seen<'a> {
+    let receives = (facts.op == Op::Read) == (side == "initiator");
+    let expected = expected_bytes(facts);
+    let of_kind = |kind: Kind| -> Vec<Flow<'a>> {
+        let counters = readings[3].counters.iter().filter(|c| c.kind == kind && !c.stacked);
+        counters.filter_map(|counter| flow(counter, readings, receives, facts)).collect()
+    };
+    let rdma = of_kind(Kind::Rdma);
+    let below: Vec<&str> =
+        rdma.iter().filter(|f| f.part > IDLE).filter_map(|f| f.counter.interface.as_deref()).collect();
+    let mut net = of_kind(Kind::Net);
+    net.retain(|flow| !below.contains(&flow.counter.device.as_str()));
+    let background: f64 = net.iter().map(|flow| flow.background).sum();
+    let connections = match (readings[2].sockets, readings[3].sockets) {
+        (Some(before), Some(after)) if facts.payload_bytes > 0 => {
+            let moved = if receives {
+                after.received.saturating_sub(before.received)
+            } else {
+                after.sent.saturating_sub(before.sent)
+            };
+            Some(moved as f64 / facts.payload_bytes as f64)
+        }
+        _ => None,
+    };
+    let hidden = expected < OWN_TALK || background > expected * LOUD;
+    Seen { side, rdma, net, nvlink: of_kind(Kind::Nvlink), pcie: of_kind(Kind::Pcie), connections, hidden }
+}
+
+/// What a network would count at least.
+fn expected_bytes(facts: &CaseFacts<'_>) -> f64 {
+    let packets = facts.transfers / u64::from(facts.depth.max(1));
+    facts.payload_bytes.saturating_add(packets.saturating_mul(HEADERS)) as f64
+}
+
+/// `None` when the device was not there all the time, or its counter went back.
+fn flow<'a>(
+    counter: &'a Counter,
+    readings: &[Reading; 4],
+    receives: bool,
+    facts: &CaseFacts<'_>,
+) -> Option<Flow<'a>> {
+    let value = |c: &Counter| if receives { c.received } else { c.sent };
+    let at = |reading: &Reading| {
+        let same = |c: &&Counter| c.kind == counter.kind && c.device == counter.device;
+        reading.counters.iter().find(same).map(value)
+    };
+    let values = (at(&readings[0])?, at(&readings[1])?, at(&readings[2])?);
+    let counted = value(counter).checked_sub(values.2)? as f64;
+    let took_ns = |from: usize, to: usize| readings[to].at_ns.saturating_sub(readings[from].at_ns) as f64;
+    let (quiet_ns, loop_ns) = (took_ns(0, 1), took_ns(2, 3));
+    let rate = if quiet_ns > 0.0 { values.1.checked_sub(values.0)? as f64 / quiet_ns } else { 0.0 };
+    let background = (rate * loop_ns).min(counted);
+    let net = counted - background;
+    let (part, unit) = match counter.unit {
+        Unit::Bytes => (net / (facts.payload_bytes.max(1)) as f64, 1.0),
+        Unit::Packets { payload_max } => {
+            let each = facts.payload_bytes / facts.transfers.max(1);
+            let needed = facts.transfers.saturating_mul(each.div_ceil(payload_max.max(1)).max(1));
+            let payload = facts.payload_bytes as f64 / needed.max(1) as f64;
+            (net / needed.max(1) as f64, payload)
+        }
+    };
+    Some(Flow { counter, part, bytes: net * unit, background: background * unit })
+}
+
+fn devices(wire: Class, row: Option<&Row>, sides: &[Seen<'_>], one_network: bool) -> Vec<DeviceShare> {
+    let mut devices = Vec::new();
+    for side in sides {
+        if one_network && side.side == "target" {
+            continue;
+        }
+        let flows = match wire {
+            Class::Rdma => &side.rdma,
+            Class::Tcp => &side.net,
+            Class::Nvlink => &side.nvlink,
+            _ => continue,
+        };
+        let carried: Vec<&Flow<'_>> = flows.iter().filter(|flow| flow.part >= LISTED).collect();
+        let all: f64 = carried.iter().map(|flow| flow.part).sum();
+        devices.extend(carried.into_iter().map(|flow| DeviceShare {
+            side: side.side.to_owned(),
+            device: flow.counter.device.clone(),
+            transport: transport_of(row, wire, &flow.counter.device),
+            bytes: Some(flow.bytes.round() as u64),
+            share_percent: Some((flow.part / all.max(1.0) * 1000.0).round() / 10.0),
+        }));
+    }
+    if devices.is_empty() && wire != Class::Unknown {
+        let lanes = row.map(|row| row.lanes.as_slice()).unwrap_or_default();
+        devices.extend(lanes.iter().map(|lane| DeviceShare {
+            side: "initiator".to_owned(),
+            device: lane.device.clone(),
+            transport: Some(lane.transport.clone()),
+            bytes: None,
+            share_percent: None,
+        }));
+        devices.dedup();
+    }
+    devices
+}
+
+/// The transport of the lane on this device, else of the first lane of this class: UCX names the interface that owns
+/// an address, and the kernel may send over another one.
+fn transport_of(row: Option<&Row>, wire: Class, device: &str) -> Option<String> {
+    let lanes = &row?.lanes;
+    let same = lanes.iter().find(|lane| lane.device == device);
+    let kin = || lanes.iter().find(|lane| Class::of_transport(&lane.transport) == Some(wire));
+    same.or_else(kin).map(|lane| lane.transport.clone())
+}
+
+fn table_evidence(facts: &CaseFacts<'_>, row: Option<&Row>) -> Option<Evidence> {
+    let table = facts.table?;
+    let text = match row {
+        Some(row) => {
+            let lane = |lane: &super::ucx::Lane| match lane.percent {
+                Some(percent) => format!("{percent} % on {}/{}", lane.transport, lane.device),
+                None => format!("{}/{}", lane.transport, lane.device),
+            };
+            let lanes: Vec<String> = row.lanes.iter().map(lane).collect();
+            format!("{} over {}, for {} ({})", row.how, lanes.join(", "), table.selection, table.endpoint)
+        }
+        None => format!("no protocol for {} bytes of {}", facts.operation_bytes, table.selection),
+    };
+    Some(Evidence { source: Source::UcxProtocolTable, side: "initiator".to_owned(), text })
+}
+
+fn counter_evidence(seen: &Seen<'_>, facts: &CaseFacts<'_>) -> Vec<Evidence> {
+    let payload = ByteSize(facts.payload_bytes);
+    let percent = |part: f64| format!("{:.1} % of the payload ({payload})", part * 100.0);
+    let mut evidence = Vec::new();
+    evidence.extend(seen.connections.map(|part| Evidence {
+        source: Source::TcpConnections,
+        side: seen.side.to_owned(),
+        text: format!("the engine's TCP connections moved {}", percent(part)),
+    }));
+    let flows = || seen.rdma.iter().chain(&seen.nvlink).chain(&seen.pcie).chain(&seen.net);
+    let still =
+        |flow: &&Flow<'_>| flow.part < LISTED && flow.background < LISTED * facts.payload_bytes as f64;
+    let idle: Vec<&str> = flows().filter(still).map(|flow| flow.counter.device.as_str()).collect();
+    if !idle.is_empty() {
+        evidence.push(Evidence {
+            source: Source::DeviceCounters,
+            side: seen.side.to_owned(),
+            text: format!("none of the payload ({payload}) on {}", idle.join(", ")),
+        });
+    }
+    evidence.extend(flows().filter(|flow| !still(flow)).map(|flow| Evidence {
+        source: Source::DeviceCounters,
+        side: seen.side.to_owned(),
+        text: format!(
+            "{}: {:.0} bytes in the direction of the payload, {}; {:.0} bytes of background taken off ({})",
+            flow.counter.device,
+            flow.bytes,
+            percent(flow.part),
+            flow.background,
+            flow.counter.source
+        ),
+    }));
+    evidence
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! The witness of a run: reads counters around each timed loop on both sides, takes UCX's tables from the engine's
+//! log, and has the class of wire judged.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use checks::{Finding, Node, Status};
+
+use super::message::{Message, Testimony};
+use super::record::Record;
+use super::stop::Stop;
+use super::supervisor::Supervisor;
+use crate::engine::Phase;
+use crate::engine::protocol::Command;
+use crate::plan::{Case, Plan};
+use crate::proof::counters::{Reading, Sources};
+use crate::proof::ucx::findings;
+use crate::proof::{
+    Ability, CaseFacts, Class, Expected, Meets, Setting, Transport, expected, explain, judge, meets, rails,
+    strict_doubt, two_copies, unproven, unusable_ports,
+};
+use crate::report::model::{CaseResult, CaseStatus};
+
+/// The longest time for which background traffic is watched before a loop.
+const QUIET_MAX: Duration = Duration::from_millis(50);
+/// Its share of the time of a case, where that is short.
+const QUIET_SHARE: u32 = 10;
+/// Reading counters or the log takes milliseconds.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Cases named in one finding.
+const CASES_NAMED: usize = 8;
+
+/// Reads this side's counters. Both roles have one.
+#[derive(Debug)]
+pub(super) struct Reader {
+    sources: Sources,
+    last: Option<Reading>,
+}
+
+impl Reader {
+    pub(super) fn new() -> Self {
+        Self { sources: Sources::of_this_host(), last: None }
+    }
+
+    /// Reads once, after drivers that repeat old values for a while would do so no more.
+    pub(super) async fn read(&mut self, supervisor: &Supervisor) -> Reading {
+        if let Some(last) = &self.last {
+            tokio::time::sleep(last.settle_time()).await;
+        }
+        let reading = self.sources.read(supervisor.engine.as_ref().and_then(crate::engine::Engine::pid));
+        self.last = Some(reading.clone());
+        reading
+    }
+}
+
+/// What this side can say besides its counters: its means, and what UCX logged so far.
+pub(super) async fn testify(
+    side: &str,
+    strict: bool,
+    given: &BTreeMap<String, String>,
+    supervisor: &mut Supervisor,
+) -> Result<Testimony, Stop> {
+    supervisor.work(&Command::Mark, Phase::Evidence, DEADLINE).await?;
+    let Some(engine) = &supervisor.engine else {
+        return Err(Stop::Confused("no engine is open".to_owned()));
+    };
+    engine.settle_log().await;
+    let mut ability = Ability::of_this_host(engine.pid());
+    ability.environment.extend(given.iter().map(|(key, value)| (key.clone(), value.clone())));
+    Ok(Testimony { ability, findings: logged(side, strict, supervisor, true) })
+}
+
+/// What UCX logged so far on this side, as findings.
+fn logged(side: &str, strict: bool, supervisor: &Supervisor, run_went_on: bool) -> Vec<Finding> {
+    let Some(engine) = &supervisor.engine else { return Vec::new() };
+    let lines = engine.with_ucx_log(|log| log.trouble().to_vec());
+    // An older UCX reports the variable of `--strict` as unused; `strict-not-possible` says so in more words.
+    let ours = |text: &str| strict && text.ends_with(": UCX_PROTO_EMULATION_ENABLE");
+    let lines: Vec<_> = lines.into_iter().filter(|line| !ours(&line.text)).collect();
+    findings(side, &lines, run_went_on)
+}
+
+/// The initiator's witness.
+#[derive(Debug)]
+pub(super) struct Witness {
+    reader: Reader,
+    means: Option<Means>,
+    initiator: Vec<Reading>,
+    target: Vec<Reading>,
+}
+
+/// Both sides' means, and what follows from them.
+#[derive(Debug)]
+struct Means {
+    initiator: Ability,
+    target: Ability,
+    expected: Expected,
+    one_network: bool,
+}
+
+impl Witness {
+    pub(super) fn new() -> Self {
+        Self { reader: Reader::new(), means: None, initiator: Vec::new(), target: Vec::new() }
+    }
+
+    /// Learns both sides' means and decides what is expected. Both engines are open.
+    pub(super) async fn open(
+        &mut self,
+        supervisor: &mut Supervisor,
+        plan: &Plan,
+        record: &mut Record,
+    ) -> Result<(), Stop> {
+        let ours = testify("initiator", plan.strict, &plan.engine_env(), supervisor).await?;
+        let theirs = ask(supervisor, &Message::Testify).await?;
+        let Message::Testimony(theirs) = theirs else { return Err(out_of_order()) };
+        let nodes = &record.result.nodes;
+        let (Some(initiator), Some(target)) = (nodes.initiator.clone(), nodes.target.clone()) else {
+            return Err(out_of_order());
+        };
+        let expected = expected(plan.expect, (&initiator, &ours.ability), (&target, &theirs.ability));
+        let mut found = unusable_ports(&expected, &ours.ability, &theirs.ability);
+        for (side, node, ability) in
+            [("initiator", &initiator, &ours.ability), ("target", &target, &theirs.ability)]
+        {
+            let version = node.nixl.as_ref().and_then(|nixl| nixl.ucx_version.as_deref());
+            found.extend(plan.strict.then(|| strict_doubt(side, version)).flatten());
+            found.extend(two_copies(side, &ability.ucx_copies));
+        }
+        found.into_iter().for_each(|finding| record.finding(finding));
+        record.result.expectation = Some(expected.clone());
+        self.means = Some(Means {
+            one_network: one_network(&initiator, &target),
+            initiator: ours.ability,
+            target: theirs.ability,
+            expected,
+        });
+        Ok(())
+    }
+
+    /// Watches what moves while nothing is asked for, and reads just before the timed loop.
+    pub(super) async fn before(&mut self, supervisor: &mut Supervisor, plan: &Plan) -> Result<(), Stop> {
+        self.initiator.clear();
+        self.target.clear();
+        // The peer is asked outside of this side's windows: its answers are no background, and no payload.
+        self.ask_target(supervisor).await?;
+        self.initiator.push(self.reader.read(supervisor).await);
+        tokio::time::sleep(QUIET_MAX.min(plan.case_time() / QUIET_SHARE)).await;
+        self.initiator.push(self.reader.read(supervisor).await);
+        self.ask_target(supervisor).await?;
+        // One reading of the target ends its quiet window and begins its loop.
+        self.target.extend(self.target.last().cloned());
+        self.initiator.push(self.reader.read(supervisor).await);
+        Ok(())
+    }
+
+    /// Reads just after the timed loop.
+    pub(super) async fn after(&mut self, supervisor: &mut Supervisor) -> Result<(), Stop> {
+        self.initiator.push(self.reader.read(supervisor).await);
+        self.ask_target(supervisor).await?;
+        supervisor.work(&Command::Mark, Phase::Evidence, DEADLINE).await?;
+        if let Some(engine) = &supervisor.engine {
+            engine.settle_log().await;
+        }
+        Ok(())
+    }
+
+    async fn ask_target(&mut self, supervisor: &mut Supervisor) -> Result<(), Stop> {
+        match ask(supervisor, &Message::Count).await? {
+            Message::Counted(reading) => {
+                self.target.push(*reading);
+                Ok(())
+            }
+            _ => Err(out_of_order()),
+        }
+    }
+
+    /// Judges the case and notes what follows from it. `moved` is the number of transfers between the readings.
+    pub(super) fn judge(
+        &self,
+        supervisor: &Supervisor,
+        case: &Case,
+        moved: u64,
+        result: &mut CaseResult,
+        record: &mut Record,
+    ) {
+        let (Some(means), Some(engine)) = (&self.means, &supervisor.engine) else { return };
+        let logged = logged("initiator", record.result.plan.strict, supervisor, true);
+        let (transport, row) = engine.with_ucx_log(|log| {
+            let table = log.table(case.op.ucx_name());
+            let operation_bytes = match result.descriptors.posted {
+                Some(posted) if posted > 0 => case.transfer_bytes() / posted,
+                _ => case.block_bytes,
+            };
+            let facts = CaseFacts {
+                op: case.op,
+                operation_bytes,
+                payload_bytes: moved.saturating_mul(case.transfer_bytes()),
+                transfers: moved,
+                depth: result.depth,
+                table,
+                endpoint: log.endpoint(),
+                initiator: self.initiator.as_slice().try_into().ok(),
+                target: self.target.as_slice().try_into().ok(),
+                one_network: means.one_network,
+            };
+            (judge(&facts), table.and_then(|table| table.row(operation_bytes)).cloned())
+        });
+        let setting = Setting {
+            initiator: &means.initiator,
+            target: &means.target,
+            given: &record.result.plan.ucx_env,
+            logged: &logged,
+        };
+        let name = case.to_string();
+        let verdict = meets(&transport, &means.expected);
+        let found = match verdict {
+            Meets::Below => Some(explain(&name, &means.expected, &transport, &setting)),
+            Meets::Unknown => Some(unproven(&name, &transport, &setting)),
+            Meets::Yes | Meets::Anything => doubtful(&name, &transport),
+        };
+        let found: Vec<Finding> =
+            found.into_iter().chain(rails(&name, &transport, row.as_ref(), &setting)).collect();
+        if result.status == CaseStatus::Pass {
+            found.into_iter().for_each(|finding| note(record, &name, finding));
+        }
+        result.transport = Some(Transport { meets_expectation: verdict.stated(), ..transport });
+    }
+
+    /// Notes what UCX logged on this side; on the other one too while it can be asked.
+    pub(super) async fn close(&self, supervisor: &mut Supervisor, record: &mut Record) -> Result<(), Stop> {
+        let strict = record.result.plan.strict;
+        let mut found = testify("initiator", strict, &BTreeMap::new(), supervisor).await?.findings;
+        if let Message::Testimony(theirs) = ask(supervisor, &Message::Testify).await? {
+            found.extend(theirs.findings);
+        }
+        found.into_iter().for_each(|finding| record.finding(finding));
+        Ok(())
+    }
+
+    /// Notes what UCX logged on this side before the run failed.
+    pub(super) fn note_failure(&self, supervisor: &Supervisor, record: &mut Record) {
+        let strict = record.result.plan.strict;
+        logged("initiator", strict, supervisor, false)
+            .into_iter()
+            .for_each(|finding| record.finding(finding));
+    }
+}
+
+/// Adds a finding, or names one more case in the one that says the same.
+fn note(record: &mut Record, case: &str, finding: Finding) {
+    let same = |old: &&mut Finding| old.id == finding.id && old.title == finding.title;
+    match record.result.findings.iter_mut().find(same) {
+        Some(old) => {
+            let named = old.evidence.iter().filter(|line| line.starts_with("case ")).count();
+            if named < CASES_NAMED {
+                old.evidence.insert(named, format!("case {case}"));
+            }
+        }
+        None => record.finding(finding),
+    }
+}
+
+/// A class that is known, with evidence that is not all of one mind.
+fn doubtful(case: &str, transport: &Transport) -> Option<Finding> {
+    let doubt = transport.doubt.as_ref().filter(|_| transport.class != Class::Unknown)?;
+    let finding = Finding::new(
+        "transport-evidence",
+        Status::Warn,
+        format!("{} carried the bytes, with a doubt: {doubt}", transport.class),
+    );
+    Some(finding.evidence([format!("case {case}")]).next_step(
+        "measure longer or with larger blocks, on a host without other traffic, and without UCX_PROTO_INFO of your own",
+    ))
+}
+
+fn one_network(a: &Node, b: &Node) -> bool {
+    a.same_host(b) && a.namespaces.net.is_some() && a.namespaces.net == b.namespaces.net
+}
+
+async fn ask(supervisor: &mut Supervisor, message: &Message) -> Result<Message, Stop> {
+    supervisor.ask(message, Phase::Evidence, DEADLINE).await
+}
+
+fn out_of_order() -> Stop {
+    Stop::Confused("the target answered something that was not asked".to_owned())
+}
