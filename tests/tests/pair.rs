@@ -178,6 +178,8 @@ fn ucx_settings_reach_both_engines() {
             "UCX_TLS=tcp,self",
             "--ucx-env",
             "UCX_LOG_LEVEL=info",
+            "--expect",
+            "tcp",
             "--verbose",
         ])
         .run();

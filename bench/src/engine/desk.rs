@@ -9,7 +9,13 @@ use std::time::{Duration, Instant};
 use nixl::Agent;
 
 use super::process::leave;
-use super::protocol::{Command, Event, read_frame, write_frame};
+use super::protocol::{Command, Event, MARK, read_frame, write_frame};
+
+/// Marks the place in the log. A standard error that is closed has no reader who would wait for the mark.
+pub(crate) fn mark() {
+    use std::io::Write as _;
+    let _ = writeln!(io::stderr().lock(), "{MARK}");
+}
 
 /// The engine's end of the pipe to its supervisor.
 pub(crate) struct Desk {
@@ -89,6 +95,9 @@ impl Desk {
 
     /// Sends an event. A supervisor that is gone ends the engine.
     pub(crate) fn answer(&mut self, event: &Event) {
+        if matches!(event, Event::Failed(_)) {
+            mark();
+        }
         if write_frame(&mut self.pipe, event).is_err() {
             leave(0);
         }

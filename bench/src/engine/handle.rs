@@ -182,7 +182,12 @@ impl Engine {
             }
         };
         match answer {
-            Ok(Ok(Event::Failed(error))) => Err(self.failure(phase, Kind::Reported(error))),
+            Ok(Ok(Event::Failed(error))) => {
+                // The engine marks its log before it says that it failed: the lines that explain it come first.
+                self.log.expect_mark();
+                self.settle_log().await;
+                Err(self.failure(phase, Kind::Reported(error)))
+            }
             Ok(Ok(event)) => Ok(event),
             Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidData => {
                 Err(self.failure(phase, Kind::Confused(e.to_string())))

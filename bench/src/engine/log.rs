@@ -25,8 +25,8 @@ struct Lines {
     tail: VecDeque<String>,
     trouble: VecDeque<String>,
     ucx: UcxLog,
-    /// Marks asked for that have not come yet.
-    marks_due: u32,
+    /// Marks that will come less those that came.
+    marks_due: i64,
 }
 
 /// The captured output of one engine, bounded. Clones share it.
@@ -40,7 +40,9 @@ impl Log {
     fn push(&self, line: &str) {
         let line = shortened(line);
         let mut lines = self.lines();
-        lines.ucx.push(&line);
+        if lines.ucx.push(&line) {
+            return;
+        }
         if is_trouble(&line) {
             keep(&mut lines.trouble, line.clone(), TROUBLE_LINES);
         }
@@ -68,7 +70,7 @@ impl Log {
     pub(crate) async fn marked(&self) {
         loop {
             let came = self.mark_came.notified();
-            if self.lines().marks_due == 0 {
+            if self.lines().marks_due <= 0 {
                 return;
             }
             came.await;
@@ -81,7 +83,7 @@ impl Log {
             return false;
         }
         let mut lines = self.lines();
-        lines.marks_due = lines.marks_due.saturating_sub(1);
+        lines.marks_due -= 1;
         drop(lines);
         self.mark_came.notify_waiters();
         true

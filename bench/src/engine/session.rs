@@ -8,9 +8,9 @@ use std::time::Instant;
 use nixl::{Agent, AgentConfig, HostMemory, Populate, Registration, Remote, RemoteRegion};
 
 use super::case::{CaseRun, Lists};
-use super::desk::Desk;
+use super::desk::{Desk, mark};
 use super::library::{Loaded, identity};
-use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, MARK, Opened, Verified};
+use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, Opened, Verified};
 use super::timed::ns;
 use crate::memory::pattern::{
     Block, CheckError, EndWords, Expected, Key, Mismatch, Span, fill, poison, verify,
@@ -235,12 +235,6 @@ impl Session<'_> {
             Err(CheckError::Layout(error)) => Err(layout(error)),
         }
     }
-}
-
-/// Marks the place in the log. A standard error that is closed has no reader who would wait for the mark.
-fn mark() {
-    use std::io::Write as _;
-    let _ = writeln!(std::io::stderr().lock(), "{MARK}");
 }
 
 /// The descriptors of one slot as the pattern sees them: the same offsets on both sides.

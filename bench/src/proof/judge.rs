@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::class::Class;
-use super::counters::{Counter, Kind, Reading, Unit};
+use super::counters::{Counter, Kind, Reading, SocketBytes, Unit};
 use super::ucx::{Row, Table};
 use crate::measure::units::ByteSize;
 use crate::plan::Op;
@@ -21,6 +21,8 @@ const LISTED: f64 = 0.02;
 const HEADERS: u64 = 40;
 /// Traffic that a run makes by itself between two readings: heartbeats of the rendezvous and of UCX, in bytes.
 const OWN_TALK: f64 = 8192.0;
+/// The interface of connections within a host.
+const LOOPBACK: &str = "lo";
 /// Background of more than this part of the payload hides what a counter says.
 const LOUD: f64 = 0.25;
 
@@ -139,6 +141,8 @@ struct Seen<'a> {
     pcie: Vec<Flow<'a>>,
     /// Part of the payload in the engine's TCP connections.
     connections: Option<f64>,
+    /// The same of connections within the host, and their bytes.
+    local: Option<(f64, u64)>,
     /// Background or own talk is too loud for this little payload.
     hidden: bool,
 }
@@ -344,19 +348,25 @@ fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4
     let mut net = of_kind(Kind::Net);
     net.retain(|flow| !below.contains(&flow.counter.device.as_str()));
     let background: f64 = net.iter().map(|flow| flow.background).sum();
-    let connections = match (readings[2].sockets, readings[3].sockets) {
-        (Some(before), Some(after)) if facts.payload_bytes > 0 => {
-            let moved = if receives {
-                after.received.saturating_sub(before.received)
-            } else {
-                after.sent.saturating_sub(before.sent)
-            };
-            Some(moved as f64 / facts.payload_bytes as f64)
-        }
-        _ => None,
+    let sockets = readings[2].sockets.zip(readings[3].sockets).filter(|_| facts.payload_bytes > 0);
+    let part = |bytes: u64| bytes as f64 / facts.payload_bytes as f64;
+    let moved = |of: fn(&SocketBytes) -> [u64; 2]| {
+        let (before, after) = sockets.map(|(before, after)| (of(&before), of(&after)))?;
+        Some(after[usize::from(receives)].saturating_sub(before[usize::from(receives)]))
     };
+    let connections = moved(|s| [s.sent, s.received]).map(part);
+    let local = moved(|s| [s.local_sent, s.local_received]).map(|bytes| (part(bytes), bytes));
     let hidden = expected < OWN_TALK || background > expected * LOUD;
-    Seen { side, rdma, net, nvlink: of_kind(Kind::Nvlink), pcie: of_kind(Kind::Pcie), connections, hidden }
+    Seen {
+        side,
+        rdma,
+        net,
+        nvlink: of_kind(Kind::Nvlink),
+        pcie: of_kind(Kind::Pcie),
+        connections,
+        local,
+        hidden,
+    }
 }
 
 /// What a network would count at least.
@@ -408,8 +418,23 @@ fn devices(wire: Class, row: Option<&Row>, sides: &[Seen<'_>], one_network: bool
             Class::Nvlink => &side.nvlink,
             _ => continue,
         };
-        let carried: Vec<&Flow<'_>> = flows.iter().filter(|flow| flow.part >= LISTED).collect();
-        let all: f64 = carried.iter().map(|flow| flow.part).sum();
+        // Connections within the host are exact; other traffic of `lo` is not in them.
+        let local = side.local.filter(|(part, _)| wire == Class::Tcp && *part >= LISTED);
+        let elsewhere = side.connections.zip(side.local).map(|(all, (part, _))| all - part);
+        let told = |flow: &&Flow<'_>| {
+            let exact = wire == Class::Tcp && side.local.is_some();
+            let here = !exact || (flow.counter.device != LOOPBACK && elsewhere.is_some_and(|p| p >= LISTED));
+            flow.part >= LISTED && here
+        };
+        let carried: Vec<&Flow<'_>> = flows.iter().filter(told).collect();
+        let all = carried.iter().map(|flow| flow.part).sum::<f64>() + local.map_or(0.0, |(part, _)| part);
+        devices.extend(local.map(|(part, bytes)| DeviceShare {
+            side: side.side.to_owned(),
+            device: LOOPBACK.to_owned(),
+            transport: transport_of(row, wire, LOOPBACK),
+            bytes: Some(bytes),
+            share_percent: Some((part / all.max(1.0) * 1000.0).round() / 10.0),
+        }));
         devices.extend(carried.into_iter().map(|flow| DeviceShare {
             side: side.side.to_owned(),
             device: flow.counter.device.clone(),

@@ -235,7 +235,5 @@ fn scope(initiator: &Node, target: &Node) -> String {
     } else {
         format!("these two hosts (initiator {}, target {})", initiator.hostname, target.hostname)
     };
-    format!(
-        "{hosts}, host memory, uniform blocks; nothing is said about GPU memory"
-    )
+    format!("{hosts}, host memory, uniform blocks; nothing is said about GPU memory")
 }

@@ -169,7 +169,9 @@ impl Target {
                 Message::Count => Message::Counted(Box::new(self.reader.read(&self.supervisor).await)),
                 Message::Testify => {
                     let strict = self.plan.as_ref().is_some_and(|plan| plan.strict);
-                    Message::Testimony(Box::new(testify("target", strict, &self.given(), &mut self.supervisor).await?))
+                    Message::Testimony(Box::new(
+                        testify("target", strict, &self.given(), &mut self.supervisor).await?,
+                    ))
                 }
                 other => return Err(super::supervisor::unexpected(Ok(other))),
             };

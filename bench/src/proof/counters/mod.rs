@@ -67,6 +67,9 @@ pub(crate) struct Counter {
 pub(crate) struct SocketBytes {
     pub(crate) sent: u64,
     pub(crate) received: u64,
+    /// The part of connections within this host: whatever interface owns the address, they run over `lo`.
+    pub(crate) local_sent: u64,
+    pub(crate) local_received: u64,
     /// Connections counted.
     pub(crate) connections: u32,
 }

@@ -31,6 +31,9 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 const INET_DIAG_INFO: u16 = 2;
+/// Offsets of the two addresses in `struct inet_diag_msg`.
+const SOURCE_AT: usize = 8;
+const DESTINATION_AT: usize = 24;
 /// Offset of the inode in `struct inet_diag_msg`, and its size.
 const INODE_AT: usize = 68;
 const DIAG_MSG: usize = 72;
@@ -47,6 +50,10 @@ pub(super) fn read(proc: &Path, pid: u32) -> Option<SocketBytes> {
         for connection in all.iter().filter(|c| inodes.contains(&u64::from(c.inode))) {
             sum.sent = sum.sent.saturating_add(connection.sent);
             sum.received = sum.received.saturating_add(connection.received);
+            if connection.local {
+                sum.local_sent = sum.local_sent.saturating_add(connection.sent);
+                sum.local_received = sum.local_received.saturating_add(connection.received);
+            }
             sum.connections = sum.connections.saturating_add(1);
         }
     }
@@ -66,6 +73,7 @@ struct Connection {
     inode: u32,
     sent: u64,
     received: u64,
+    local: bool,
 }
 
 fn dump(family: u8) -> Option<Vec<Connection>> {
@@ -132,6 +140,8 @@ fn connection(message: &[u8]) -> Option<Connection> {
                 inode,
                 sent: u64_at(info, ACKED_AT)?,
                 received: u64_at(info, RECEIVED_AT)?,
+                local: message.get(SOURCE_AT..DESTINATION_AT)?
+                    == message.get(DESTINATION_AT..DESTINATION_AT + 16)?,
             });
         }
         if length < 4 {
@@ -174,6 +184,7 @@ mod tests {
         let after = read(proc, std::process::id()).unwrap();
         // Other tests of this process may move bytes meanwhile, never fewer.
         assert!(after.received - before.received >= 50_000, "{before:?} {after:?}");
+        assert!(after.local_received - before.local_received >= 50_000, "{before:?} {after:?}");
         assert!(after.connections >= 2);
     }
 

@@ -29,6 +29,7 @@ fn port(name: &'static str, moved: u64) -> Device {
 }
 
 fn readings(devices: &[Device], connections: Option<u64>) -> [Reading; 4] {
+    let within = devices.iter().any(|device| device.1 == "lo");
     let at = |ms: u64, quiet: u64, moved: u64| Reading {
         at_ns: ms * 1_000_000,
         counters: devices
@@ -48,6 +49,8 @@ fn readings(devices: &[Device], connections: Option<u64>) -> [Reading; 4] {
             sent: bytes * moved,
             received: bytes * moved,
             connections: 4,
+            local_sent: if within { bytes * moved } else { 0 },
+            local_received: if within { bytes * moved } else { 0 },
         }),
         cached_ms: 0,
     };
@@ -168,6 +171,16 @@ fn tcp_is_the_engines_own_connections_whatever_interface_ucx_names() {
     assert_eq!(judged.devices[0].share_percent, Some(100.0));
     // A claim of tcp with still connections.
     assert_eq!(both(Some(&tcp), &[net("eth0", 0)], Some(0)).class, Class::Unknown);
+}
+
+#[test]
+fn connections_within_the_host_run_over_lo_and_are_exact_beside_other_traffic() {
+    let tcp = table(ZERO_COPY, &[("tcp", "eth0")]);
+    let readings = readings(&[Device(Kind::Net, "lo", Unit::Bytes, PAYLOAD, PAYLOAD)], Some(PAYLOAD));
+    let judged = judged(Some(&tcp), &readings, &readings);
+    let device = &judged.devices[0];
+    assert_eq!((judged.class, device.device.as_str(), device.bytes), (Class::Tcp, "lo", Some(PAYLOAD)));
+    assert_eq!(judged.devices.iter().filter(|device| device.side == "initiator").count(), 1);
 }
 
 #[test]

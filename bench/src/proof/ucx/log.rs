@@ -23,8 +23,8 @@ pub(crate) struct UcxLog {
 }
 
 impl UcxLog {
-    /// Takes one line of the engine's output.
-    pub(crate) fn push(&mut self, line: &str) {
+    /// Takes one line of the engine's output. True for a line of a table, which explains no failure.
+    pub(crate) fn push(&mut self, line: &str) -> bool {
         let line = Line::parse(line);
         if let Some(table) = self.reader.push(&line) {
             self.tables.retain(|old| old.endpoint != table.endpoint || old.selection != table.selection);
@@ -32,18 +32,19 @@ impl UcxLog {
                 self.tables.pop_front();
             }
             self.tables.push_back(table);
-            return;
+            return true;
         }
         if is_endpoint_line(line.text) {
             if self.endpoints.len() == ENDPOINTS_MAX {
                 self.endpoints.pop_front();
             }
             self.endpoints.push_back(line.text.to_owned());
-            return;
+            return false;
         }
         if self.trouble.len() < TROUBLE_MAX {
             self.trouble.extend(Trouble::of(line.text).filter(|new| !self.trouble.contains(new)));
         }
+        !line.origin.is_empty() && line.level.is_none() && line.text.starts_with(['|', '+'])
     }
 
     /// The newest table for a one-sided operation between two host memories, to another process.
@@ -78,7 +79,9 @@ mod tests {
 
     fn log(text: &str) -> UcxLog {
         let mut log = UcxLog::default();
-        text.lines().for_each(|line| log.push(line));
+        for line in text.lines() {
+            log.push(line);
+        }
         log
     }
 
