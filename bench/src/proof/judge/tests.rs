@@ -152,7 +152,7 @@ fn memory_is_proven_by_stillness_elsewhere() {
 fn other_traffic_does_not_count_where_the_kernel_tells_connections_apart() {
     let cma = table(ZERO_COPY, &[("cma", "memory")]);
     let loud = Device(Kind::Net, "lo", Unit::Bytes, PAYLOAD, PAYLOAD * 20);
-    let exact = both(Some(&cma), &[loud.clone()], Some(0));
+    let exact = both(Some(&cma), std::slice::from_ref(&loud), Some(0));
     assert_eq!((exact.class, exact.doubt), (Class::Shm, None));
     let doubtful = both(Some(&cma), &[loud], None);
     assert!(doubtful.class == Class::Shm && doubtful.doubt.unwrap().contains("other traffic"));

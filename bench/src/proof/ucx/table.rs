@@ -115,10 +115,10 @@ impl Reader {
     fn row(&mut self, origin: &str, cells: &[&str]) {
         match (self.open.remove(origin), cells) {
             (_, [endpoint]) if is_endpoint(endpoint) => {
-                self.keep(origin, Open::Titled((*endpoint).to_owned()))
+                self.keep(origin, Open::Titled((*endpoint).to_owned()));
             }
             (_, [endpoint, selection]) if is_endpoint(endpoint) => {
-                self.keep(origin, body(endpoint, selection))
+                self.keep(origin, body(endpoint, selection));
             }
             (Some(Open::Titled(endpoint)), [selection]) => self.keep(origin, body(&endpoint, selection)),
             (Some(Open::Body { mut table, separators, header }), cells) => {
