@@ -36,6 +36,39 @@ fn assert_measured(evidence: &Evidence) {
     assert_eq!(hosts, ["rdma-a", "rdma-b"], "{evidence}");
 }
 
+/// kvwire says of every case that this class of wire carried it, perhaps with the processors' help: READ over TCP is
+/// emulated in software.
+fn assert_class(evidence: &Evidence, class: &str) {
+    for case in evidence.ended.cases() {
+        let transport = &case["transport"];
+        let wire = if transport["class"] == "emulated" { &transport["over"] } else { &transport["class"] };
+        assert_eq!(wire, class, "{evidence}");
+        assert!(transport["evidence"].as_array().is_some_and(|said| !said.is_empty()), "{evidence}");
+    }
+}
+
+/// Percent of the payload that a device carried, as the initiator saw it; for each case.
+fn shares(evidence: &Evidence, device: &str) -> Vec<f64> {
+    let share = |case: &serde_json::Value| {
+        let devices = case["transport"]["devices"].as_array()?;
+        let of = |d: &&serde_json::Value| d["side"] == "initiator" && d["device"] == device;
+        devices.iter().find(of)?["share_percent"].as_f64()
+    };
+    evidence.ended.cases().iter().map(|case| share(case).unwrap_or_default()).collect()
+}
+
+/// Both hosts have RDMA that works, so something slower is not what was expected; both sides say so.
+fn assert_below_expectation(evidence: &Evidence) {
+    assert_eq!(evidence.ended.code, 1, "{evidence}");
+    let title = evidence.ended.title("transport-below-expected");
+    assert!(title.starts_with("expected rdma, but ") && title.contains("tcp"), "`{title}`\n{evidence}");
+    assert_eq!(
+        evidence.target.as_ref().map(|target| target.code),
+        Some(1),
+        "both sides end alike\n{evidence}"
+    );
+}
+
 /// UCX would not start on a device, and kvwire quotes it.
 fn assert_refused(evidence: &Evidence, reason: &str) {
     assert_eq!(evidence.ended.code, 1, "{evidence}");
@@ -55,6 +88,8 @@ fn rdma_carries_the_bytes() {
     assert_carried(&evidence, Target, "rxe0", evidence.payload() / 2);
     assert_carried(&evidence, Initiator, "rxe0", evidence.payload() / 2);
     assert_idle(&evidence, "rxe1");
+    assert_class(&evidence, "rdma");
+    assert!(shares(&evidence, "rxe0:1").iter().all(|share| *share > 90.0), "{evidence}");
     assert_eq!(
         evidence.target.as_ref().map(|target| target.code),
         Some(0),
@@ -67,6 +102,8 @@ fn rdma_carries_the_bytes() {
 fn tcp_is_caught() {
     let evidence = Evidence::of("tcp_is_caught");
     assert_measured(&evidence);
+    assert_class(&evidence, "tcp");
+    assert_below_expectation(&evidence);
     assert_idle(&evidence, "rxe0");
     assert_idle(&evidence, "rxe1");
 }
@@ -76,6 +113,8 @@ fn tcp_is_caught() {
 fn a_missing_provider_is_caught() {
     let evidence = Evidence::of("a_missing_provider_is_caught");
     assert_measured(&evidence);
+    assert_class(&evidence, "tcp");
+    assert_below_expectation(&evidence);
     assert_idle(&evidence, "rxe0");
     assert_idle(&evidence, "rxe1");
 }
@@ -86,10 +125,21 @@ fn two_rails() {
     let evidence = Evidence::of("two_rails");
     assert_eq!(evidence.ended.code, 0, "{evidence}");
     assert_measured(&evidence);
+    assert_class(&evidence, "rdma");
     // Whether UCX takes both is its choice (of two in different subnets it takes one); together they carry everything.
     for host in [Initiator, Target] {
         let packets = evidence.packets(host, "rxe0") + evidence.packets(host, "rxe1");
         assert!(packets >= evidence.payload() / 2 / MTU, "{host:?} sent {packets} packets\n{evidence}");
+    }
+    // kvwire says of each what the counters of the guests say.
+    let sent = |device| evidence.packets(Initiator, device) + evidence.packets(Target, device);
+    let used: Vec<&str> = ["rxe0", "rxe1"].into_iter().filter(|device| sent(device) > 2 * CHATTER).collect();
+    for device in ["rxe0", "rxe1"] {
+        let named = shares(&evidence, &format!("{device}:1")).iter().any(|share| *share > 5.0);
+        assert_eq!(named, used.contains(&device), "{device}\n{evidence}");
+    }
+    if used.len() == 1 {
+        assert!(evidence.ended.title("rails-unused").contains("1 of 2 rails"), "{evidence}");
     }
 }
 
@@ -98,7 +148,8 @@ fn two_rails() {
 fn a_missing_rail() {
     let evidence = Evidence::of("a_missing_rail");
     assert_measured(&evidence);
-    assert!(evidence.ended.stderr.contains("network device 'rxe9:1' is not available"), "{evidence}");
+    assert_class(&evidence, "rdma");
+    assert!(evidence.ended.finding("ucx-device-missing").to_string().contains("rxe9:1"), "{evidence}");
     assert_carried(&evidence, Target, "rxe0", evidence.payload() / 2);
     assert_idle(&evidence, "rxe1");
 }
