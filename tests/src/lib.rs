@@ -9,6 +9,7 @@
 #![expect(clippy::panic, clippy::expect_used, reason = "a helper of tests: what it cannot do fails the test")]
 
 mod ended;
+mod evidence;
 mod find;
 mod live;
 
@@ -17,6 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub use ended::Ended;
+pub use evidence::{Evidence, Host};
 pub use find::{Nixl, fake, kvwire, partial_fake, repository};
 pub use live::{Live, is_alive};
 
