@@ -316,7 +316,7 @@ impl Initiator {
                     .next_step("trust kvwire's clock for what an engine waits for; NIXL's telemetry counts whole microseconds"),
             );
         }
-        let payload_bytes = measured.transfers * case.transfer_bytes();
+        let payload_bytes = measured.transfers * case.transfer_bytes(0);
         let passed = reason.is_none();
         CaseResult {
             status: if passed { CaseStatus::Pass } else { CaseStatus::Fail },

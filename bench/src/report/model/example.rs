@@ -22,7 +22,7 @@ fn node(hostname: &str) -> Node {
 }
 
 fn plan() -> Plan {
-    let case = |op, block_bytes| Case { op, block_bytes, batch: 1 };
+    let case = |op, block_bytes| Case { op, block_bytes, batch: 1, kv: None };
     Plan {
         cases: vec![
             case(Op::Write, 4 << 10),
@@ -40,6 +40,7 @@ fn plan() -> Plan {
         merge: true,
         recreate: false,
         notify: false,
+        interval_ns: None,
         transfer_timeout_ms: 10_000,
         ucx_env: std::collections::BTreeMap::new(),
     }
