@@ -143,6 +143,39 @@ impl Plan {
         Duration::from_millis(self.transfer_timeout_ms)
     }
 
+    /// Whether the transfers of a case carry a notification: those of a KV cache do, as in the engines.
+    pub(crate) fn notifies(&self, case: &Case) -> bool {
+        self.notify || case.kv.as_ref().is_some_and(|shape| !shape.is_sweep())
+    }
+
+    /// Whether the target has to take notifications.
+    pub(crate) fn listens(&self) -> bool {
+        self.cases.iter().any(|case| self.notifies(case))
+    }
+
+    /// What is moved, in a few words: `uniform blocks`, `KV blocks of llama-3.1-8b`.
+    pub(crate) fn payload(&self) -> String {
+        let mut kinds: Vec<String> = Vec::new();
+        for case in &self.cases {
+            let kind = match &case.kv {
+                None => "uniform blocks".to_owned(),
+                Some(shape) if shape.is_sweep() => continue,
+                Some(shape) => format!("KV blocks of {}", shape.model),
+            };
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds.join(" and ")
+    }
+
+    /// The word at the end of the pool that tells the initiator how many notifications the target has taken, where
+    /// the run has KV cases.
+    pub(crate) fn bell(&self) -> Option<u64> {
+        let has_kv = self.cases.iter().any(|case| case.kv.is_some());
+        has_kv.then(|| self.pool_bytes - DESK_BYTES)
+    }
+
     /// The longest that a case may keep an engine busy in one command, stall included.
     pub(crate) fn longest_command(&self) -> Duration {
         let memory = Duration::from_secs_f64(self.pool_bytes as f64 / SLOWEST_MEMORY_BYTES_PER_S);
@@ -446,13 +479,14 @@ impl Request {
         let mut found: Option<(u64, &Case)> = None;
         for case in cases {
             let bytes = match &case.kv {
-                Some(shape) => shape.footprint()?.checked_add(DESK_BYTES)?,
+                Some(shape) => shape.footprint()?,
                 None => case
                     .block_bytes
                     .checked_next_multiple_of(8)?
                     .checked_mul(u64::from(case.batch))?
                     .checked_mul(u64::from(self.depth))?,
             };
+            let bytes = bytes.checked_add(if self.kv.is_some() { DESK_BYTES } else { 0 })?;
             let bytes = bytes.checked_add(POOL_UNIT)? - POOL_UNIT;
             if found.is_none_or(|(most, _)| bytes > most) {
                 found = Some((bytes, case));

@@ -143,6 +143,19 @@ impl KvArgs {
                     "add --model, for example --model llama-3.1-8b",
                 );
             }
+            let model = &self.model;
+            let without_use = [
+                ("--tokens", !model.tokens.is_empty()),
+                ("--layout", !model.layout.is_empty()),
+                ("--block-tokens", !model.block_tokens.is_empty()),
+            ];
+            if let Some((flag, _)) = without_use.into_iter().find(|(_, given)| *given) {
+                return refuse(
+                    flag,
+                    "uniform blocks have no model".to_owned(),
+                    "add --model, for example --model llama-3.1-8b",
+                );
+            }
             return Ok(None);
         };
         if !self.workload.is_empty() && !kinds_of_kv {

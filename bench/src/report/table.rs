@@ -5,6 +5,7 @@
 
 mod columns;
 mod findings;
+mod kv;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -32,6 +33,7 @@ pub(crate) fn render(result: &ResultFile, colour: bool, width: usize) -> String 
     let paint = Paint::new(colour);
     let mut out = String::new();
     push_verdict(&mut out, result, paint, width);
+    kv::push_headlines(&mut out, result, paint, width);
     push_run(&mut out, result, width);
     let columns = Columns::of(&result.cases, width);
     columns.push_tables(&mut out, &result.cases, paint);
@@ -196,6 +198,7 @@ fn notes(result: &ResultFile, columns: &Columns) -> Vec<String> {
     }
     notes.extend(columns.hidden_note());
     notes.extend(merge_notes(&result.cases));
+    notes.extend(kv::notes(result));
     notes
 }
 

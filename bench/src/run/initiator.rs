@@ -85,7 +85,7 @@ impl Initiator {
 
     async fn lead(&mut self) -> Result<(), Stop> {
         self.open().await?;
-        if self.plan.notify {
+        if self.plan.listens() {
             self.expect_done(Message::Listen, Phase::Preparing).await?;
         }
         self.terminal.start_progress(self.plan.cases.len() as u64);
@@ -254,7 +254,7 @@ impl Initiator {
 
     /// How many notifications the target did not get, when they were asked for.
     async fn count_notifications(&mut self, measured: &Measured) -> Result<u64, Stop> {
-        if !self.plan.notify {
+        if !self.plan.listens() {
             return Ok(0);
         }
         let message =
@@ -316,7 +316,11 @@ impl Initiator {
                     .next_step("trust kvwire's clock for what an engine waits for; NIXL's telemetry counts whole microseconds"),
             );
         }
-        let payload_bytes = measured.transfers * case.transfer_bytes(0);
+        if measured.unserved > 0 {
+            self.record.finding(too_fast(case, measured.unserved));
+        }
+        let payload_bytes = measured.payload_bytes;
+        let seen = measured.seen.as_ref();
         let passed = reason.is_none();
         CaseResult {
             status: if passed { CaseStatus::Pass } else { CaseStatus::Fail },
@@ -336,6 +340,11 @@ impl Initiator {
             wire: measured.wire,
             total: measured.total,
             notify: measured.notify,
+            lists_ns: Some(warm.prepare_ns),
+            notified_resolution_ns: seen.map(|seen| seen.resolution_ns),
+            notified: seen.and_then(|seen| seen.total.clone()),
+            scheduled: measured.scheduled,
+            unserved: measured.unserved,
             warmup_transfers: warm.transfers,
             verification: Verification {
                 verified_bytes: verified.bytes,
@@ -348,6 +357,15 @@ impl Initiator {
             ..not_run(case, self.plan.depth, "")
         }
     }
+}
+
+/// The finding for an open loop that could not keep up.
+fn too_fast(case: &Case, unserved: u64) -> Finding {
+    let title = format!(
+        "{case}: the pair cannot keep up with --rate, {unserved} scheduled transfers were never started"
+    );
+    Finding::new("rate-not-sustained", Status::Warn, title)
+        .next_step("lower --rate, or raise --requests-in-flight; the times from schedule grow with the length of the run")
 }
 
 fn out_of_order() -> Stop {

@@ -17,9 +17,9 @@ mod spec;
 mod tests;
 mod tokens;
 
-pub(crate) use config::{ConfigError, read as read_config};
+pub(crate) use config::read as read_config;
 pub(crate) use element::Element;
-pub(crate) use geometry::{Attention, Geometry, Layer};
+pub(crate) use geometry::{Attention, Geometry};
 pub(crate) use layout::Layout;
 pub(crate) use placement::{Placement, place};
 pub(crate) use presets::{find as find_preset, names as preset_names, nearest as nearest_preset};

@@ -79,6 +79,8 @@ pub(crate) struct KvShape {
     pub(crate) prefill_tp: u32,
     /// Tensor-parallel ranks of the decode side.
     pub(crate) decode_tp: u32,
+    /// Prefill ranks that a decode rank gets its prompt from; one of them takes part.
+    pub(crate) sources: u32,
     /// Tokens of a block.
     pub(crate) block_tokens: u64,
     /// Length of each prompt in tokens; as many transfers are in flight as there are prompts.
@@ -137,7 +139,7 @@ pub(crate) enum Where {
 impl KvShape {
     /// What is moved, in a few words that no other case of a run shares.
     pub(crate) fn title(&self) -> String {
-        if self.kind == "sweep" {
+        if self.is_sweep() {
             let bytes = ByteSize(self.transfer_bytes(0));
             return format!("sweep {bytes} in {}", ByteSize(self.piece_bytes));
         }
@@ -151,6 +153,16 @@ impl KvShape {
             text = format!("{text} tp{}:{}", self.prefill_tp, self.decode_tp);
         }
         text
+    }
+
+    /// Whether the case only serves to tell what a descriptor costs.
+    pub(crate) fn is_sweep(&self) -> bool {
+        self.kind == "sweep"
+    }
+
+    /// Bytes of the regions on one side.
+    pub(crate) fn region_bytes(&self, at: Where) -> u64 {
+        self.regions() * self.blocks_in_pool() * self.side(at).block_bytes
     }
 
     /// Transfers in flight.

@@ -6,6 +6,7 @@ use std::fs;
 use by_name::geometry;
 use proptest::prelude::*;
 
+use super::config::ConfigError;
 use super::rank::Deployment;
 use super::shape::Parts;
 use super::*;
