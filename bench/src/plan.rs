@@ -173,7 +173,7 @@ impl Plan {
     /// the run has KV cases.
     pub(crate) fn bell(&self) -> Option<u64> {
         let has_kv = self.cases.iter().any(|case| case.kv.is_some());
-        has_kv.then(|| self.pool_bytes - DESK_BYTES)
+        has_kv.then(|| (self.pool_bytes.saturating_sub(DESK_BYTES)) / 8 * 8)
     }
 
     /// The longest that a case may keep an engine busy in one command, stall included.

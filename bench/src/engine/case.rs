@@ -49,6 +49,7 @@ impl<'a> Lists<'a> {
         let bell = if session.plan.notifies(&case) { BellLists::prepare(session)? } else { None };
         let begin = Instant::now();
         if let Some(shape) = &case.kv {
+            session.check_shape(shape)?;
             let (ours, theirs) = match case.op {
                 Op::Read => (Where::Destination, Where::Source),
                 Op::Write => (Where::Source, Where::Destination),

@@ -16,7 +16,7 @@ use crate::memory::pattern::{
     Block, CheckError, EndWords, Expected, Key, Mismatch, Span, Stamp, WORD_BYTES, fill, poison, verify,
 };
 use crate::plan::{Case, Op, Plan};
-use crate::workload::Where;
+use crate::workload::{KvShape, Where};
 
 /// The backend that kvwire is about.
 pub(crate) const BACKEND: &str = "UCX";
@@ -193,6 +193,15 @@ impl Session<'_> {
         Some(Bell { memory: Arc::clone(self.memory), word })
     }
 
+    /// A shape may be the peer's; one that leaves the pool is refused.
+    pub(crate) fn check_shape(&self, shape: &KvShape) -> Result<(), EngineError> {
+        if shape.fits(self.plan.bell().unwrap_or(self.plan.pool_bytes)) {
+            return Ok(());
+        }
+        let message = format!("{} does not fit the pool of {} bytes", shape.title(), self.plan.pool_bytes);
+        Err(EngineError { kind: ErrorKind::Protocol, message })
+    }
+
     fn prepare(&self, case: &Case, epoch: u32, end: End) -> Result<(), EngineError> {
         let make_ready = |offset: u64, bytes: u64| {
             let span = Span::of(self.memory.words(), offset, bytes).map_err(layout)?;
@@ -205,6 +214,7 @@ impl Session<'_> {
             }
         };
         if let Some(shape) = &case.kv {
+            self.check_shape(shape)?;
             // All blocks of the pool, also those that no placement uses: what strays into the prompt is then known.
             let at = if end == End::Source { Where::Source } else { Where::Destination };
             return make_ready(0, shape.region_bytes(at));
@@ -216,6 +226,7 @@ impl Session<'_> {
 
     fn verify(&self, case: &Case, epoch: u32, stamps: &[SlotEnd]) -> Result<Verified, EngineError> {
         if let Some(shape) = &case.kv {
+            self.check_shape(shape)?;
             return super::rounds::verify(self, shape, epoch, stamps);
         }
         let mut bytes = 0;

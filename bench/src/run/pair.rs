@@ -68,7 +68,8 @@ async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) 
     let nixl_lib = text_of(args.nixl.nixl_lib.as_ref());
     let target_nixl_lib = text_of(args.target_nixl_lib.as_ref()).or_else(|| nixl_lib.clone());
     let run = at_target.run.clone();
-    let record = Record::new(run.as_str(), plan.clone(), scope(&node, &plan), args.result.output.clone(), begin);
+    let record =
+        Record::new(run.as_str(), plan.clone(), scope(&node, &plan), args.result.output.clone(), begin);
     let target = async {
         let met = join(&at_target, Role::Target, &node, true, interrupts.clone()).await?;
         Ok::<_, Stop>(

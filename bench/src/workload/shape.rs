@@ -215,6 +215,34 @@ impl KvShape {
         self.regions().checked_mul(self.blocks_in_pool())?.checked_mul(side)
     }
 
+    /// Whether every piece lies in a pool of `pool_bytes`. A shape may come from a peer, and every other function takes
+    /// for granted that this holds.
+    pub(crate) fn fits(&self, pool_bytes: u64) -> bool {
+        let shares = self.pool_blocks.iter().try_fold(0_u32, |sum, blocks| sum.checked_add(*blocks));
+        let sides = [self.source, self.destination];
+        let inside = |side: &Side| {
+            let last = u64::from(self.pieces.max(1) - 1).checked_mul(side.piece_pitch)?;
+            let end = last.checked_add(side.piece_offset)?.checked_add(self.piece_bytes)?;
+            let aligned = side.block_bytes.is_multiple_of(8) && side.piece_offset.is_multiple_of(8);
+            let pitch = self.pieces == 1
+                || side.piece_pitch.is_multiple_of(8) && side.piece_pitch >= self.piece_bytes;
+            (end <= side.block_bytes && aligned && pitch).then_some(())
+        };
+        let counted = self.block_tokens > 0 && self.placements > 0 && self.pieces > 0 && self.piece_bytes > 0;
+        if !counted
+            || shares.is_none()
+            || self.layers.is_empty()
+            || self.prompts.len() != self.pool_blocks.len()
+        {
+            return false;
+        }
+        let pooled = self.footprint().is_some_and(|bytes| bytes <= pool_bytes);
+        let numbered = pooled && self.descriptors_in_pool() <= u64::from(i32::MAX.unsigned_abs());
+        let placed =
+            || (0..self.slots()).all(|slot| self.placed_blocks(slot) <= self.pool_blocks[slot as usize]);
+        numbered && sides.iter().all(|side| inside(side).is_some()) && placed()
+    }
+
     fn side(&self, at: Where) -> Side {
         match at {
             Where::Source => self.source,

@@ -592,6 +592,31 @@ fn a_place_names_layer_part_and_block() {
     assert_eq!(whole.parts, Parts::KeyAndValue);
 }
 
+#[test]
+fn a_shape_that_leaves_its_pool_is_known_before_it_is_used() {
+    let shape = small(Layout::Sglang, 1, 4, 1000, &[320, 64]);
+    let pool = shape.footprint().unwrap();
+    assert!(shape.fits(pool) && !shape.fits(pool - 1));
+    let absurd: [&dyn Fn(&mut KvShape); 11] = [
+        &|s| s.placements = 0,
+        &|s| s.block_tokens = 0,
+        &|s| s.pieces = 0,
+        &|s| s.pieces = u32::MAX,
+        &|s| s.piece_bytes = u64::MAX,
+        &|s| s.source.block_bytes = u64::MAX / 2,
+        &|s| s.source.piece_offset = u64::MAX - 7,
+        &|s| s.destination.piece_pitch = u64::MAX,
+        &|s| s.pool_blocks = vec![u32::MAX, 1],
+        &|s| s.prompts = vec![u64::MAX, 64],
+        &|s| s.prompts.clear(),
+    ];
+    for (at, spoil) in absurd.iter().enumerate() {
+        let mut shape = shape.clone();
+        spoil(&mut shape);
+        assert!(!shape.fits(pool), "{at}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Whatever the shape, its pieces are words inside of the regions, no two touch, and the indices lead to them.
@@ -611,6 +636,7 @@ proptest! {
             let placement = place(&shape, 5, slot, round);
             let blocks = shape.pieces_of(slot, &placement, &mut claimed);
             prop_assert_eq!(blocks.len() as u64, shape.descriptors(slot));
+            prop_assert!(shape.fits(shape.footprint().unwrap()));
             let (mut source, mut destination) = (Vec::new(), Vec::new());
             shape.fill_indices(slot, &placement, &mut source, &mut destination);
             for ((block, from), to) in blocks.iter().zip(&source).zip(&destination) {
