@@ -459,7 +459,9 @@ impl<'a> CaseRun<'a> {
         let Some(lists) = &self.lists.bell else { return Ok(None) };
         let mut reader = BellReader::new(session, lists)?;
         // Those of before have been taken.
-        reader.wait(session.notifications_sent.get())?;
+        if !reader.wait(session.notifications_sent.get())? {
+            return Ok(None);
+        }
         let once = self.once(session.plan);
         let mut timings = Timings::new(once.remake);
         let mut total = Recorder::new();
@@ -467,7 +469,9 @@ impl<'a> CaseRun<'a> {
         for _ in 0..NOTIFY_PAIRS {
             let begin = Instant::now();
             self.run(session, 0..1, once, &mut timings)?;
-            reader.wait(session.notifications_sent.get())?;
+            if !reader.wait(session.notifications_sent.get())? {
+                break;
+            }
             total.record_ns(ns(begin.elapsed()));
             if Instant::now() > end {
                 break;
