@@ -42,17 +42,11 @@ impl Model {
 
 fn kv(model: &Model) -> Kvwire {
     let model = model.path().to_str().expect("a path");
-    pair().args([
-        "--model",
-        model,
-        "--no-descriptor-sweep",
-        "--case-time",
-        "50ms",
-        "--warmup",
-        "3",
-        "--samples",
-        "20",
-    ])
+    pair()
+        .args(["--model", model, "--no-descriptor-sweep"])
+        .env("KVWIRE_CASE_TIME", "50ms")
+        .env("KVWIRE_WARMUP", "3")
+        .env("KVWIRE_SAMPLES", "20")
 }
 
 fn assert_all_pass(ended: &Ended) {
@@ -315,7 +309,7 @@ fn a_wrong_value_names_its_flag_and_starts_nothing() {
         (&["--model", "llama-3.1-8b", "--workload", "slice"], "--workload"),
         (&["--model", "llama-3.1-8b", "--workload", "uniform"], "--model"),
         (&["--model", "llama-3.1-8b", "--tokens", "100m"], "--tokens"),
-        (&["--model", "llama-3.1-8b", "--tokens", "8k", "--max-memory", "1GiB"], "--tokens 2"),
+        (&["--model", "llama-3.1-8b", "--tokens", "8k", "--max-memory", "1GiB"], "has 4048 tokens"),
         (&["--model", "llama-3.1-8b", "--tokens", "8k", "--pool", "512MiB"], "--pool"),
         (&["--workload", "paged"], "--model"),
         (&["--tokens", "8k"], "--tokens"),
