@@ -145,10 +145,10 @@ impl KvRequest {
             for &block_tokens in &sizes {
                 let pair = RankPair::new(&Deployment { block_tokens, ..self.deployment.clone() }, layout)?;
                 // A staged buffer has no blocks.
-                if !pairs.contains(&pair)
-                    && !(layout == Layout::TrtllmStaged
-                        && pairs.iter().any(|p: &RankPair| p.layout == layout))
-                {
+                let again = |known: &RankPair| {
+                    *known == pair || known.layout == Layout::TrtllmStaged && known.layout == layout
+                };
+                if !pairs.iter().any(again) {
                     pairs.push(pair);
                 }
             }

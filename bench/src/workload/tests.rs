@@ -52,7 +52,8 @@ fn request(deployment: Deployment, layouts: &[Layout]) -> KvRequest {
 
 #[test]
 fn bytes_per_rank_and_on_all_ranks_are_right() {
-    let rows: [(&str, u32, Element, bool, [f64; 4], [f64; 4]); 12] = [
+    type Row = (&'static str, u32, Element, bool, [f64; 4], [f64; 4]);
+    let rows: [Row; 12] = [
         (
             "llama-3.1-8b",
             1,
