@@ -4,6 +4,7 @@
 mod cli;
 mod engine;
 mod exit;
+mod forecast;
 mod info;
 mod measure;
 mod memory;
@@ -14,6 +15,7 @@ mod report;
 mod run;
 mod terminal;
 mod verdict;
+mod workload;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Target(args) => run::target(&args, &Terminal::new(&args.output), begin),
         Command::Initiator(args) => run::initiator(&args, &Terminal::new(&args.output), begin),
         Command::Run(args) => run::by_index(&args, &Terminal::new(&args.output), begin),
+        Command::Plan(args) => forecast::run(&args, &Terminal::new(&args.output)),
         Command::Pair(args) => run::pair(&args, &Terminal::new(&args.output), begin),
     };
     exit.into()

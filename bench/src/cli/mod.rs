@@ -2,9 +2,11 @@
 
 mod info;
 mod join;
+mod kv;
 mod measure;
 mod output;
 mod pair;
+mod plan;
 
 use clap::{Parser, Subcommand};
 
@@ -13,6 +15,7 @@ pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
 pub(crate) use output::{OutputArgs, ResultArgs, When};
 pub(crate) use pair::PairArgs;
+pub(crate) use plan::PlanArgs;
 
 /// Proves which wire your KV cache takes, and how fast.
 ///
@@ -53,6 +56,10 @@ pub(crate) enum Command {
     /// Be target or initiator by index, as a Job, Slurm or mpirun starts processes.
     #[command(allow_negative_numbers = true, after_help = ETCD_HELP)]
     Run(Box<RunArgs>),
+    /// Print how large a model's KV cache is, and what moving it takes in each engine's layout.
+    ///
+    /// Moves nothing and needs no NIXL: bytes and descriptors per rank for prompts of several lengths.
+    Plan(Box<PlanArgs>),
     /// Show which NIXL and UCX would be used, and every place that was searched.
     Info(InfoArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.

@@ -213,7 +213,7 @@ impl InitiatorSide<'_> {
         let same_host = self.join.allow_same_host;
         let (outcome, record) = match join(rendezvous, Role::Initiator, &node, same_host, interrupts).await {
             Ok(met) => {
-                let scope = scope(&node, &met.peer.node);
+                let scope = scope(&node, &met.peer.node, &plan);
                 let record = Record::new(run, plan.clone(), scope, output, begin);
                 let nixl_lib = text_of(self.nixl.nixl_lib.as_ref());
                 Initiator::new(met, nixl_lib, terminal.clone(), record, plan).run().await
@@ -229,11 +229,11 @@ impl InitiatorSide<'_> {
 }
 
 /// What a run between these two nodes can say at most.
-fn scope(initiator: &Node, target: &Node) -> String {
+fn scope(initiator: &Node, target: &Node, plan: &Plan) -> String {
     let hosts = if initiator.same_host(target) {
         format!("two processes on one host ({})", initiator.hostname)
     } else {
         format!("these two hosts (initiator {}, target {})", initiator.hostname, target.hostname)
     };
-    format!("{hosts}, host memory, uniform blocks; nothing is said about GPU memory")
+    format!("{hosts}, host memory, {}; nothing is said about GPU memory", plan.payload())
 }

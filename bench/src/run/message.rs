@@ -7,7 +7,7 @@ use checks::{Finding, Node, Route};
 use nixl::RemoteRegion;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::protocol::{Blob, End, Verified};
+use crate::engine::protocol::{Blob, End, SlotEnd, Verified};
 use crate::plan::{Case, Plan};
 use crate::proof::Ability;
 use crate::proof::counters::Reading;
@@ -44,7 +44,7 @@ pub(crate) enum Message {
     /// Target: done (to [`Message::Prepare`] and [`Message::Listen`]).
     Done,
     /// Initiator: compare memory with the pattern.
-    Verify { case: Case, epoch: u32, stamps: Vec<u32> },
+    Verify { case: Case, epoch: u32, stamps: Vec<SlotEnd> },
     /// Target: what the comparison found.
     Verified(Verified),
     /// Initiator: this many notifications were sent in all; wait for them.
