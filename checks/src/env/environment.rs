@@ -10,14 +10,14 @@ use super::yaml::{Kind, Node, Span};
 
 /// ConfigMaps of the input, and the names of its Secrets.
 #[derive(Debug, Default)]
-pub struct Maps {
+pub(super) struct Maps {
     /// Name to keys and values.
     pub config: HashMap<String, Vec<(String, Rc<Node>)>>,
 }
 
 /// What a variable is set to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
+pub(super) enum Content {
     /// This text.
     Text(String),
     /// It is set, and the files do not say to what. The reason is for people.
@@ -26,7 +26,7 @@ pub enum Content {
 
 /// One variable.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub(super) struct Setting {
     /// Its name.
     pub name: String,
     /// Its value.
@@ -41,7 +41,7 @@ pub struct Setting {
 
 impl Setting {
     /// The value, when the files say it.
-    pub fn text(&self) -> Option<&str> {
+    pub(super) fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Text(text) => Some(text),
             Content::Unknown(_) => None,
@@ -49,7 +49,7 @@ impl Setting {
     }
 
     /// The value for people, without secrets.
-    pub fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         match &self.content {
             Content::Text(text) => secret::value(&self.name, text),
             Content::Unknown(why) => format!("({why})"),
@@ -59,7 +59,7 @@ impl Setting {
 
 /// Something wrong with an entry of an `env` list.
 #[derive(Debug, Clone)]
-pub enum Oddity {
+pub(super) enum Oddity {
     /// The value is a boolean, a number, a list or a mapping. What it was written as.
     NotText(String),
     /// A key that belongs to no environment entry, as `value: rc,cuda_copy` in braces makes.
@@ -72,7 +72,7 @@ pub enum Oddity {
 
 /// All variables of a worker.
 #[derive(Debug, Clone, Default)]
-pub struct Environment {
+pub(super) struct Environment {
     settings: Vec<Setting>,
     /// Sources whose names the files do not state: `envFrom` of a Secret or of a ConfigMap that is elsewhere.
     pub open: Vec<Placed>,
@@ -84,22 +84,22 @@ pub struct Environment {
 
 impl Environment {
     /// The setting of a variable.
-    pub fn get(&self, name: &str) -> Option<&Setting> {
+    pub(super) fn get(&self, name: &str) -> Option<&Setting> {
         self.settings.iter().find(|s| s.name == name)
     }
 
     /// The value of a variable, when the files say it.
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(Setting::text)
     }
 
     /// All settings.
-    pub fn settings(&self) -> &[Setting] {
+    pub(super) fn settings(&self) -> &[Setting] {
         &self.settings
     }
 
     /// True when the variable is not stated, and nothing could set it unseen.
-    pub fn lacks(&self, name: &str) -> bool {
+    pub(super) fn lacks(&self, name: &str) -> bool {
         self.get(name).is_none() && self.open.is_empty()
     }
 
@@ -121,7 +121,7 @@ impl Environment {
     }
 
     /// Adds an `envFrom` list or a Dynamo `envFromSecret`.
-    pub fn add_sources(&mut self, node: &Node, maps: &Maps) {
+    pub(super) fn add_sources(&mut self, node: &Node, maps: &Maps) {
         if let Some(name) = node.text() {
             self.open.push(Placed { text: format!("Secret {name}"), span: node.span });
         }
@@ -151,7 +151,7 @@ impl Environment {
     }
 
     /// Adds an `env` list; later lists win, by name.
-    pub fn add_list(&mut self, list: &Node, origin: &'static str, maps: &Maps) {
+    pub(super) fn add_list(&mut self, list: &Node, origin: &'static str, maps: &Maps) {
         let mut seen: HashMap<&str, Option<&str>> = HashMap::new();
         for entry in list.items() {
             let Some(name_node) = entry.get("name") else { continue };
@@ -183,7 +183,7 @@ impl Environment {
     }
 
     /// Adds an `env` that is a mapping of names to values, as profiles have.
-    pub fn add_map(&mut self, map: &Node, origin: &'static str) {
+    pub(super) fn add_map(&mut self, map: &Node, origin: &'static str) {
         for (key, value) in map.entries() {
             let Some(name) = key.text() else { continue };
             let content = Content::Text(value.text().unwrap_or("").to_owned());
@@ -250,7 +250,7 @@ impl Environment {
     }
 
     /// Adds what the command sets: exports and assignments win over everything else.
-    pub fn add_launch(&mut self, launch: &Launch) {
+    pub(super) fn add_launch(&mut self, launch: &Launch) {
         for change in &launch.changes {
             let lookup = |name: &str| {
                 let setting = self.get(name)?;
@@ -286,7 +286,7 @@ impl Environment {
     }
 
     /// Replaces `$(NAME)` in a command's word, as Kubernetes does. None when a value is unknown.
-    pub fn expand_word(&self, text: &str) -> Option<String> {
+    pub(super) fn expand_word(&self, text: &str) -> Option<String> {
         let open = std::cell::Cell::new(false);
         let out = expand_references(text, &|name| {
             let setting = self.get(name)?;

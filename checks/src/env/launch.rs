@@ -9,7 +9,7 @@ use super::yaml::{Node, Span};
 
 /// How a command changes a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rule {
+pub(super) enum Rule {
     /// To this value.
     Set,
     /// To this value when it is not set: `X=${X:-default}`.
@@ -20,7 +20,7 @@ pub enum Rule {
 
 /// One change of a variable by the command.
 #[derive(Debug, Clone)]
-pub struct Change {
+pub(super) struct Change {
     /// The variable.
     pub name: String,
     /// The value as written.
@@ -37,7 +37,7 @@ pub struct Change {
 
 /// A flag of the engine.
 #[derive(Debug, Clone)]
-pub struct Flag {
+pub(super) struct Flag {
     /// Without dashes in front, with dashes inside: `kv-transfer-config`.
     pub name: String,
     /// The value as written; empty for a switch.
@@ -50,7 +50,7 @@ pub struct Flag {
 
 /// What a program in a command is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Program {
+pub(super) enum Program {
     /// A model server.
     Engine(Engine),
     /// A model server under Dynamo.
@@ -61,7 +61,7 @@ pub enum Program {
 
 /// How a container is started.
 #[derive(Debug, Clone, Default)]
-pub struct Launch {
+pub(super) struct Launch {
     /// It runs through a shell.
     pub shell: bool,
     /// The shell stops at the first error.
@@ -82,7 +82,7 @@ pub struct Launch {
 
 impl Launch {
     /// Reads `command` and `args` of a container.
-    pub fn read(container: &Node) -> Self {
+    pub(super) fn read(container: &Node) -> Self {
         let mut items: Vec<&Rc<Node>> = Vec::new();
         for key in ["command", "args"] {
             match container.get(key) {
@@ -95,7 +95,7 @@ impl Launch {
     }
 
     /// Reads a script that is not in a list, as some charts have.
-    pub fn from_script(node: &Rc<Node>) -> Self {
+    pub(super) fn from_script(node: &Rc<Node>) -> Self {
         let Some(scalar) = node.scalar() else { return Self::default() };
         let mut launch = Self { shell: true, span: node.span, ..Self::default() };
         launch.commands = shell::commands(scalar, node.span);
@@ -160,7 +160,7 @@ impl Launch {
     }
 
     /// A flag by one of its names; the last one counts.
-    pub fn flag(&self, names: &[&str]) -> Option<&Flag> {
+    pub(super) fn flag(&self, names: &[&str]) -> Option<&Flag> {
         self.flags.iter().rev().find(|f| names.contains(&f.name.as_str()))
     }
 }

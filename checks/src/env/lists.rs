@@ -3,7 +3,7 @@
 
 /// What a list does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mode {
+pub(super) enum Mode {
     /// Everything is allowed.
     All,
     /// Only what is listed.
@@ -18,7 +18,7 @@ pub enum Mode {
 
 /// Something about a list that does not do what it seems to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Odd {
+pub(super) struct Odd {
     /// The part of the value.
     pub token: String,
     /// What UCX makes of it.
@@ -29,7 +29,7 @@ pub struct Odd {
 
 /// A list as UCX understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AllowList {
+pub(super) struct AllowList {
     /// What it does.
     pub mode: Mode,
     /// Its entries, as written.
@@ -69,10 +69,10 @@ const TRANSPORTS: &[&str] = &[
 ];
 
 /// Transports that carry a put or get over a network by hardware. `ud` has none: it emulates them.
-pub const RDMA: &[&str] = &["rc_mlx5", "rc_verbs", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"];
+pub(super) const RDMA: &[&str] = &["rc_mlx5", "rc_verbs", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"];
 
 /// Reads a list.
-pub fn parse(value: &str) -> AllowList {
+pub(super) fn parse(value: &str) -> AllowList {
     let mut odd = Vec::new();
     let mut add = |token: &str, effect: String, serious: bool| {
         odd.push(Odd { token: token.to_owned(), effect, serious });
@@ -124,7 +124,7 @@ pub fn parse(value: &str) -> AllowList {
 impl AllowList {
     /// Adds what is odd about the names of a list of transports.
     #[must_use]
-    pub fn check_transports(mut self) -> Self {
+    pub(super) fn check_transports(mut self) -> Self {
         if matches!(self.mode, Mode::Empty | Mode::Refused) {
             return self;
         }
@@ -151,7 +151,7 @@ impl AllowList {
     }
 
     /// True when a transport may be used.
-    pub fn allows(&self, transport: &str) -> bool {
+    pub(super) fn allows(&self, transport: &str) -> bool {
         let listed = self.tokens.iter().any(|token| {
             if token.ends_with(":aux") {
                 return false;
@@ -170,7 +170,7 @@ impl AllowList {
     }
 
     /// True when any of these may be used.
-    pub fn allows_any(&self, transports: &[&str]) -> bool {
+    pub(super) fn allows_any(&self, transports: &[&str]) -> bool {
         transports.iter().any(|t| self.allows(t))
     }
 }
@@ -190,7 +190,7 @@ fn nearest(name: &str) -> Option<&'static str> {
 
 /// What a name in a list of network devices looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Device {
+pub(super) enum Device {
     /// An RDMA device: `mlx5_0:1`.
     Rdma,
     /// A network interface: `eth0`. UCX reaches it by TCP only.
@@ -200,7 +200,7 @@ pub enum Device {
 }
 
 /// What a device's name looks like.
-pub fn device(name: &str) -> Device {
+pub(super) fn device(name: &str) -> Device {
     let base = name.split(':').next().unwrap_or(name).trim_start_matches(['^', '=']);
     let numbered = |prefix: &str| {
         base.strip_prefix(prefix).is_some_and(|rest| {

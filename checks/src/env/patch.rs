@@ -8,7 +8,7 @@ use super::yaml::{Node, Span, Value};
 const DEPTH_MAX: u32 = 64;
 
 /// A tree that was read from inside a scalar, with positions in the file around it.
-pub fn moved(node: &Rc<Node>, base: Span, literal: bool) -> Rc<Node> {
+pub(super) fn moved(node: &Rc<Node>, base: Span, literal: bool) -> Rc<Node> {
     let value = match &node.value {
         Value::Scalar(s) => Value::Scalar(s.clone()),
         Value::List(items) => Value::List(items.iter().map(|n| moved(n, base, literal)).collect()),
@@ -34,7 +34,7 @@ pub fn moved(node: &Rc<Node>, base: Span, literal: bool) -> Rc<Node> {
 }
 
 /// Applies a strategic merge patch.
-pub fn strategic(target: &Rc<Node>, patch: &Rc<Node>) -> Option<Rc<Node>> {
+pub(super) fn strategic(target: &Rc<Node>, patch: &Rc<Node>) -> Option<Rc<Node>> {
     merge("", target, patch, 0)
 }
 
@@ -133,7 +133,7 @@ fn exclusive(old: &Rc<Node>, new: &Node) -> Rc<Node> {
 ///
 /// # Errors
 /// A sentence about the first operation that does not fit.
-pub fn json(target: &Rc<Node>, operations: &Node) -> Result<Rc<Node>, String> {
+pub(super) fn json(target: &Rc<Node>, operations: &Node) -> Result<Rc<Node>, String> {
     let mut root = Rc::clone(target);
     for operation in operations.items() {
         let op = operation.text_of(&["op"]).unwrap_or("");

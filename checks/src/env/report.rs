@@ -11,7 +11,7 @@ use super::yaml::Span;
 use crate::{Finding, SourceSpan, Status};
 
 /// The name and major version of the JSON form.
-pub const SCHEMA: &str = "kvwire.check/1";
+pub(super) const SCHEMA: &str = "kvwire.check/1";
 
 /// The whole report.
 #[derive(Debug, Clone, Serialize, JsonSchema)]

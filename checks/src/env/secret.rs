@@ -1,10 +1,10 @@
 //! What is never shown: values that look like credentials.
 
 /// What stands in place of a hidden value.
-pub const HIDDEN: &str = "(hidden: looks like a credential)";
+pub(super) const HIDDEN: &str = "(hidden: looks like a credential)";
 
 /// The value of a variable as it may be shown.
-pub fn value(name: &str, value: &str) -> String {
+pub(super) fn value(name: &str, value: &str) -> String {
     if is_secret_name(name) || is_credential(value) {
         return HIDDEN.to_owned();
     }
@@ -58,7 +58,7 @@ fn push_word(out: &mut String, word: &str) {
 }
 
 /// A line of a manifest as it may be shown.
-pub fn line(line: &str) -> String {
+pub(super) fn line(line: &str) -> String {
     let trimmed = line.trim_start().trim_start_matches("- ");
     if let Some((key, rest)) = trimmed.split_once(':') {
         let key = key.trim().trim_matches(['"', '\'']);
@@ -79,7 +79,7 @@ fn is_reference(key: &str) -> bool {
 }
 
 /// True for a name whose value is not for others.
-pub fn is_secret_name(name: &str) -> bool {
+pub(super) fn is_secret_name(name: &str) -> bool {
     let name = name.trim_start_matches('-').to_ascii_uppercase().replace('-', "_");
     let words: Vec<&str> = name.split('_').collect();
     let has = |word: &str| words.contains(&word);
@@ -99,7 +99,7 @@ pub fn is_secret_name(name: &str) -> bool {
 }
 
 /// True for text that has the form of a known kind of credential.
-pub fn is_credential(text: &str) -> bool {
+pub(super) fn is_credential(text: &str) -> bool {
     let prefixed = |prefix: &str, rest: usize| text.starts_with(prefix) && text.len() >= prefix.len() + rest;
     if ["hf_", "ghp_", "gho_", "ghs_", "glpat-", "nvapi-", "sk-", "xoxb-", "xoxp-", "pypi-"]
         .iter()

@@ -10,7 +10,7 @@ use super::yaml::{Limits, Node, Span, compose};
 
 /// The library that carries the KV cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Library {
+pub(super) enum Library {
     /// NIXL, with these backends (UCX when nothing says otherwise).
     Nixl(Vec<String>),
     /// Mooncake's transfer engine.
@@ -24,7 +24,7 @@ pub enum Library {
 
 /// The library and where it was chosen.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub(super) struct Selection {
     /// What carries the KV cache.
     pub library: Library,
     /// True when prefill and decode are apart; none when the files do not say.
@@ -43,17 +43,17 @@ pub struct Selection {
 
 impl Selection {
     /// True when NIXL's UCX backend carries the KV cache, as far as the files say.
-    pub fn is_nixl_ucx(&self) -> bool {
+    pub(super) fn is_nixl_ucx(&self) -> bool {
         matches!(&self.library, Library::Nixl(backends) if backends.iter().any(|b| b == "UCX"))
     }
 
     /// True when NIXL's LIBFABRIC backend does.
-    pub fn is_libfabric(&self) -> bool {
+    pub(super) fn is_libfabric(&self) -> bool {
         matches!(&self.library, Library::Nixl(backends) if backends.iter().any(|b| b == "LIBFABRIC"))
     }
 
     /// For people.
-    pub fn word(&self) -> String {
+    pub(super) fn word(&self) -> String {
         match &self.library {
             Library::Nixl(backends) => format!("NIXL with {}", backends.join(" and ")),
             Library::Mooncake => "Mooncake".to_owned(),
@@ -64,7 +64,7 @@ impl Selection {
 }
 
 /// Reads the selectors of `engine`.
-pub fn select(engine: Engine, launch: &Launch, env: &Environment, pod: &Pod, maps: &Maps) -> Selection {
+pub(super) fn select(engine: Engine, launch: &Launch, env: &Environment, pod: &Pod, maps: &Maps) -> Selection {
     let mut selection = Selection { span: launch.span, ..Selection::default() };
     let value = |names: &[&str]| {
         let flag = launch.flag(names)?;
@@ -117,7 +117,7 @@ const SHARED: &[(&str, &[&str])] = &[
 ];
 
 /// The role that a word of an engine means.
-pub fn role_of(word: &str) -> Option<Role> {
+pub(super) fn role_of(word: &str) -> Option<Role> {
     match word {
         "prefill" => Some(Role::Prefill),
         "decode" => Some(Role::Decode),
@@ -288,7 +288,7 @@ fn config_file(value: Value<'_>, pod: &Pod, maps: &Maps) -> Option<Rc<Node>> {
 }
 
 /// YAML inside a block of another YAML file, with positions in that file.
-pub fn embedded(text: &Rc<Node>) -> Option<Rc<Node>> {
+pub(super) fn embedded(text: &Rc<Node>) -> Option<Rc<Node>> {
     let scalar = text.scalar()?;
     // Lines of a `|` block are lines of the file; for other scalars only the whole is known.
     let mut documents = compose(&scalar.text, text.span.file, Limits::default()).0;

@@ -5,7 +5,7 @@ use super::yaml::{Scalar, Span};
 
 /// What stands between a command and the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Joined {
+pub(super) enum Joined {
     /// The script's first command.
     First,
     /// A new line or `;`: runs whatever came of the one before.
@@ -20,7 +20,7 @@ pub enum Joined {
 
 /// One word after quotes are taken away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
+pub(super) struct Word {
     /// Its text; variables are not replaced.
     pub text: String,
     /// It has a `$` or backtick that a shell acts on.
@@ -33,7 +33,7 @@ pub struct Word {
 
 /// `NAME=value` in front of a command or on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assignment {
+pub(super) struct Assignment {
     /// The variable.
     pub name: String,
     /// The right side.
@@ -42,7 +42,7 @@ pub struct Assignment {
 
 /// One command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
+pub(super) struct Command {
     /// Assignments in front of it.
     pub assignments: Vec<Assignment>,
     /// Its words, the program first. Empty when there are only assignments.
@@ -54,7 +54,7 @@ pub struct Command {
 }
 
 /// Splits a script into commands.
-pub fn commands(scalar: &Scalar, span: Span) -> Vec<Command> {
+pub(super) fn commands(scalar: &Scalar, span: Span) -> Vec<Command> {
     let mut reader = Reader::new(&scalar.text, span, scalar.literal);
     reader.run();
     reader.commands
@@ -298,7 +298,7 @@ impl<'a> Reader<'a> {
 }
 
 /// `NAME=value`, when the word has that form.
-pub fn split_assignment(word: &Word) -> Option<(String, String)> {
+pub(super) fn split_assignment(word: &Word) -> Option<(String, String)> {
     let (name, value) = word.text.split_once('=')?;
     let mut chars = name.chars();
     let first = chars.next()?;
@@ -308,7 +308,7 @@ pub fn split_assignment(word: &Word) -> Option<(String, String)> {
 }
 
 /// Replaces `$NAME`, `${NAME}` and `${NAME:-default}` by what `lookup` knows. None when something stays open.
-pub fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(['$', '`']) {

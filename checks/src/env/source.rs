@@ -11,19 +11,19 @@ use super::yaml::Span;
 use crate::{Finding, SourceSpan, Status};
 
 /// Bytes of one file. A chart rendered for a large cluster has some hundred KB.
-pub const FILE_BYTES_MAX: u64 = 8 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of all files together.
-pub const TOTAL_BYTES_MAX: u64 = 256 << 20;
+pub(super) const TOTAL_BYTES_MAX: u64 = 256 << 20;
 /// Files below the paths given.
-pub const FILES_MAX: usize = 20_000;
+pub(super) const FILES_MAX: usize = 20_000;
 /// Folders inside each other.
-pub const FOLDER_DEPTH_MAX: usize = 32;
+pub(super) const FOLDER_DEPTH_MAX: usize = 32;
 /// Folders and files that are looked at while searching.
 const ENTRIES_MAX: usize = 500_000;
 
 /// One text that was read.
 #[derive(Debug)]
-pub struct Source {
+pub(super) struct Source {
     /// The path as given, `-` for standard input.
     pub name: String,
     /// Where it lies; none for standard input.
@@ -38,14 +38,14 @@ pub struct Source {
 
 /// All texts that were read.
 #[derive(Debug, Default)]
-pub struct Sources {
+pub(super) struct Sources {
     files: Vec<Source>,
     bytes: u64,
 }
 
 impl Sources {
     /// Adds a text and returns its index.
-    pub fn add(&mut self, name: String, path: Option<PathBuf>, text: &str) -> u32 {
+    pub(super) fn add(&mut self, name: String, path: Option<PathBuf>, text: &str) -> u32 {
         let mut lines = vec![0];
         lines.extend(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1));
         self.files.push(Source { name, path, text: Rc::from(text), lines, hidden: Vec::new() });
@@ -53,24 +53,24 @@ impl Sources {
     }
 
     /// All files, by index.
-    pub fn files(&self) -> &[Source] {
+    pub(super) fn files(&self) -> &[Source] {
         &self.files
     }
 
     /// One file.
-    pub fn file(&self, index: u32) -> Option<&Source> {
+    pub(super) fn file(&self, index: u32) -> Option<&Source> {
         self.files.get(index as usize)
     }
 
     /// Marks lines that are never shown.
-    pub fn hide(&mut self, span: Span) {
+    pub(super) fn hide(&mut self, span: Span) {
         if let Some(file) = self.files.get_mut(span.file as usize) {
             file.hidden.push((span.line, span.end_line));
         }
     }
 
     /// A span as findings state it.
-    pub fn span(&self, span: Span) -> Option<SourceSpan> {
+    pub(super) fn span(&self, span: Span) -> Option<SourceSpan> {
         let file = self.file(span.file)?;
         (span.line > 0).then(|| SourceSpan {
             file: file.name.clone(),
@@ -82,7 +82,7 @@ impl Sources {
     }
 
     /// Where `needle` stands within `span`, or the span itself.
-    pub fn locate(&self, span: Span, needle: &str) -> Span {
+    pub(super) fn locate(&self, span: Span, needle: &str) -> Span {
         let Some(file) = self.file(span.file) else { return span };
         for line in span.line..=span.end_line.min(span.line + 2_000) {
             let text = file.line(line);
@@ -97,7 +97,7 @@ impl Sources {
     }
 
     /// A line for people, without secrets.
-    pub fn shown_line(&self, file: &str, line: u32) -> Option<String> {
+    pub(super) fn shown_line(&self, file: &str, line: u32) -> Option<String> {
         let source = self.files.iter().find(|s| s.name == file)?;
         if line == 0 || line as usize > source.lines.len() {
             return None;
@@ -109,7 +109,7 @@ impl Sources {
     }
 
     /// Finds and reads the files below `paths`; `-` is standard input.
-    pub fn read(&mut self, paths: &[PathBuf], stdin: &mut dyn Read) -> Vec<Finding> {
+    pub(super) fn read(&mut self, paths: &[PathBuf], stdin: &mut dyn Read) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut search = Search::default();
         for path in paths {
@@ -143,7 +143,7 @@ impl Sources {
     ///
     /// # Errors
     /// The finding that says what is wrong with the file.
-    pub fn read_file(&mut self, path: &Path) -> Result<u32, Box<Finding>> {
+    pub(super) fn read_file(&mut self, path: &Path) -> Result<u32, Box<Finding>> {
         let name = path.display().to_string();
         if let Some(i) = self.files.iter().position(|s| s.path.as_deref() == Some(path)) {
             return Ok(u32::try_from(i).unwrap_or(u32::MAX));
@@ -192,14 +192,14 @@ impl Sources {
 
 impl Source {
     /// A line without its end; empty beyond the text.
-    pub fn line(&self, line: u32) -> &str {
+    pub(super) fn line(&self, line: u32) -> &str {
         let Some(&start) = (line as usize).checked_sub(1).and_then(|i| self.lines.get(i)) else { return "" };
         let end = self.lines.get(line as usize).map_or(self.text.len(), |next| next - 1);
         self.text.get(start..end).unwrap_or("").trim_end_matches('\r')
     }
 
     /// Lines of the text.
-    pub fn line_count(&self) -> u32 {
+    pub(super) fn line_count(&self) -> u32 {
         u32::try_from(self.lines.len()).unwrap_or(u32::MAX)
     }
 }

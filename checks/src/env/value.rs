@@ -1,7 +1,7 @@
 //! Types of values, as the program that reads them takes them.
 
 /// What is wrong with a value of this type: what is accepted. None when it is right or cannot be judged.
-pub fn problem(kind: &str, value: &str) -> Option<String> {
+pub(super) fn problem(kind: &str, value: &str) -> Option<String> {
     let lower = value.to_ascii_lowercase();
     let boolean = matches!(lower.as_str(), "y" | "yes" | "n" | "no") || matches!(value, "on" | "off" | "1" | "0");
     let maybe = matches!(lower.as_str(), "try" | "maybe");
@@ -52,12 +52,12 @@ pub fn problem(kind: &str, value: &str) -> Option<String> {
 }
 
 /// True for what UCX and NIXL take as no.
-pub fn is_off(value: &str) -> bool {
+pub(super) fn is_off(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "n" | "no" | "off" | "0")
 }
 
 /// True for what UCX and NIXL take as yes.
-pub fn is_on(value: &str) -> bool {
+pub(super) fn is_on(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "y" | "yes" | "on" | "1")
 }
 

@@ -71,7 +71,7 @@ impl Engine {
 
 /// A text and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub(super) struct Placed {
     /// The text.
     pub text: String,
     /// Where.
@@ -80,7 +80,7 @@ pub struct Placed {
 
 /// A resource that a container asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resource {
+pub(super) struct Resource {
     /// For example `rdma/ib`.
     pub name: String,
     /// The amount as written.
@@ -91,7 +91,7 @@ pub struct Resource {
 
 /// Where /dev/shm comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum SharedMemory {
+pub(super) enum SharedMemory {
     /// Nothing is stated: 64 MiB from the container runtime.
     #[default]
     Runtime,
@@ -107,7 +107,7 @@ pub enum SharedMemory {
 
 /// What the pod gives to its container.
 #[derive(Debug, Clone, Default)]
-pub struct Pod {
+pub(super) struct Pod {
     /// Limits and requests.
     pub resources: Vec<Resource>,
     /// Claims that the container uses.
@@ -142,7 +142,7 @@ pub struct Pod {
 
 /// One container that moves KV cache, or might.
 #[derive(Debug, Clone)]
-pub struct Worker {
+pub(super) struct Worker {
     /// For people: `VllmPrefillWorker`, `decode (leader)`.
     pub name: String,
     /// Kind and name of the object that it stands in.
@@ -175,7 +175,7 @@ pub struct Worker {
 
 impl Worker {
     /// GPUs of one pod; none where no number is stated.
-    pub fn gpus(&self) -> Option<u32> {
+    pub(super) fn gpus(&self) -> Option<u32> {
         self.pod
             .resources
             .iter()
@@ -184,7 +184,7 @@ impl Worker {
     }
 
     /// True when it is judged: not a frontend or sidecar.
-    pub fn is_judged(&self) -> bool {
+    pub(super) fn is_judged(&self) -> bool {
         self.role != Role::NotAWorker
     }
 }

@@ -15,7 +15,7 @@ use container::Draft;
 
 /// One document of the input.
 #[derive(Debug, Clone)]
-pub struct Document {
+pub(super) struct Document {
     /// Its tree.
     pub node: Rc<Node>,
     /// Why it is only a part of what is deployed; none when it is whole.
@@ -24,7 +24,7 @@ pub struct Document {
 
 /// What stands in the documents beside workers, and says what a worker's claims mean.
 #[derive(Debug, Default)]
-pub struct Surroundings {
+pub(super) struct Surroundings {
     /// Templates and claims of devices: name, and the words in it that say what they are.
     pub claims: Vec<(String, String)>,
     /// Domains of multi-node NVLink: name of the claim template, nodes, where.
@@ -36,7 +36,7 @@ pub struct Surroundings {
 }
 
 /// All workers, and what is around them. Values of credentials are added to `hide`.
-pub fn workers(documents: &[Document], maps: &Maps, hide: &mut Vec<Span>) -> (Vec<Worker>, Surroundings) {
+pub(super) fn workers(documents: &[Document], maps: &Maps, hide: &mut Vec<Span>) -> (Vec<Worker>, Surroundings) {
     let mut around = Surroundings::default();
     let mut drafts: Vec<Draft> = Vec::new();
     for document in documents {

@@ -26,7 +26,7 @@ const FINDINGS_MAX: usize = 20_000;
 
 /// All that rules may look at.
 #[derive(Debug)]
-pub struct Scene<'a> {
+pub(super) struct Scene<'a> {
     /// All workers that are judged.
     pub workers: &'a [Worker],
     /// What stands around them.
@@ -39,12 +39,12 @@ pub struct Scene<'a> {
 
 impl Scene<'_> {
     /// Versions of a worker's libraries.
-    pub fn versions(&self, worker: &Worker) -> Versions {
+    pub(super) fn versions(&self, worker: &Worker) -> Versions {
         Versions::of(worker.image.as_ref().map(|i| i.text.as_str()), self.given)
     }
 
     /// What belongs together with a worker: one graph, or what lies in one folder.
-    pub fn group(&self, worker: &Worker) -> String {
+    pub(super) fn group(&self, worker: &Worker) -> String {
         let file = self.sources.file(worker.span.file);
         if worker.dynamo {
             return format!("{}\0{}", file.map_or("", |f| f.name.as_str()), worker.object);
@@ -56,14 +56,14 @@ impl Scene<'_> {
     }
 
     /// True when both sides of the transfer are in the input.
-    pub fn has_both_sides(&self, worker: &Worker) -> bool {
+    pub(super) fn has_both_sides(&self, worker: &Worker) -> bool {
         let group = self.group(worker);
         let has = |role: Role| self.workers.iter().any(|w| w.role == role && self.group(w) == group);
         has(Role::Prefill) && has(Role::Decode)
     }
 
     /// True when the pod has a claim on a channel of multi-node NVLink.
-    pub fn has_imex(&self, worker: &Worker) -> bool {
+    pub(super) fn has_imex(&self, worker: &Worker) -> bool {
         let named = |name: &str| {
             let name = name.to_ascii_lowercase();
             name.contains("imex") || name.contains("compute-domain") || name.contains("computedomain")
@@ -76,7 +76,7 @@ impl Scene<'_> {
     }
 
     /// What gives the pod an RDMA device, for people; none when nothing does.
-    pub fn fabric(&self, worker: &Worker) -> Option<String> {
+    pub(super) fn fabric(&self, worker: &Worker) -> Option<String> {
         if let Some(resource) = worker.pod.resources.iter().find(|r| is_fabric(&r.name)) {
             return Some(format!("{}: {}", resource.name, resource.amount));
         }
@@ -96,7 +96,7 @@ impl Scene<'_> {
 }
 
 /// True for a resource that stands for network devices with RDMA.
-pub fn is_fabric(name: &str) -> bool {
+pub(super) fn is_fabric(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.contains('/')
         && ["rdma", "/efa", "infiniband", "roce", "sriov", "mlnx", "hca", "/ib", "hostdev"].iter().any(|w| lower.contains(w))
@@ -104,7 +104,7 @@ pub fn is_fabric(name: &str) -> bool {
 
 /// Collects findings; the same one for several workers is stated once.
 #[derive(Debug)]
-pub struct Findings<'a> {
+pub(super) struct Findings<'a> {
     sources: &'a Sources,
     list: Vec<(Finding, Span)>,
     index: std::collections::HashMap<(String, Span, String), usize>,
@@ -112,12 +112,12 @@ pub struct Findings<'a> {
 
 impl<'a> Findings<'a> {
     /// None yet.
-    pub fn new(sources: &'a Sources) -> Self {
+    pub(super) fn new(sources: &'a Sources) -> Self {
         Self { sources, list: Vec::new(), index: std::collections::HashMap::new() }
     }
 
     /// Adds a finding at a place.
-    pub fn add(&mut self, finding: Finding, span: Span, worker: Option<&Worker>) {
+    pub(super) fn add(&mut self, finding: Finding, span: Span, worker: Option<&Worker>) {
         let key = (finding.id.clone(), span, finding.title.clone());
         let name = worker.map(|w| w.name.clone());
         if let Some(&i) = self.index.get(&key) {
@@ -148,7 +148,7 @@ impl<'a> Findings<'a> {
     }
 
     /// Adds a finding about a setting, at the part of its value that `needle` names.
-    pub fn about(&mut self, finding: Finding, setting: &Setting, needle: &str, worker: &Worker) {
+    pub(super) fn about(&mut self, finding: Finding, setting: &Setting, needle: &str, worker: &Worker) {
         let span = self.sources.locate(setting.span, &setting.name);
         let span = if needle.is_empty() {
             let shown = setting.text().unwrap_or("");
@@ -162,12 +162,12 @@ impl<'a> Findings<'a> {
     }
 
     /// All findings with their places, in order of appearance.
-    pub fn into_inner(self) -> Vec<(Finding, Span)> {
+    pub(super) fn into_inner(self) -> Vec<(Finding, Span)> {
         self.list
     }
 
     /// The findings so far.
-    pub fn list(&self) -> &[(Finding, Span)] {
+    pub(super) fn list(&self) -> &[(Finding, Span)] {
         &self.list
     }
 }
@@ -207,7 +207,7 @@ fn may_use_ucx(worker: &Worker) -> bool {
 }
 
 /// Runs all rules.
-pub fn judge(scene: &Scene<'_>) -> Vec<(Finding, Span)> {
+pub(super) fn judge(scene: &Scene<'_>) -> Vec<(Finding, Span)> {
     let mut findings = Findings::new(scene.sources);
     for worker in scene.workers.iter().filter(|w| w.is_judged()) {
         entries::check(scene, worker, &mut findings);

@@ -10,7 +10,7 @@ use super::node::{Node, Scalar, Span, Value};
 
 /// What a file may ask of the reader.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Nodes that are written in a file.
     pub nodes: u64,
     /// Nodes of one document when its aliases are expanded.
@@ -30,7 +30,7 @@ impl Default for Limits {
 
 /// Why a file could not be read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProblemKind {
+pub(crate) enum ProblemKind {
     /// It is not YAML.
     Syntax,
     /// Aliases that expand to more than the limit.
@@ -45,7 +45,7 @@ pub enum ProblemKind {
 
 /// Something wrong with a file, and where.
 #[derive(Debug, Clone)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// What kind.
     pub kind: ProblemKind,
     /// A sentence for a person.
@@ -55,7 +55,7 @@ pub struct Problem {
 }
 
 /// Reads all documents of a text. Those before a problem are returned with it.
-pub fn compose(text: &str, file: u32, limits: Limits) -> (Vec<Rc<Node>>, Vec<Problem>) {
+pub(crate) fn compose(text: &str, file: u32, limits: Limits) -> (Vec<Rc<Node>>, Vec<Problem>) {
     let mut composer = Composer { file, limits, ..Composer::default() };
     let mut parser = Parser::new_from_str(text);
     loop {

@@ -4,5 +4,5 @@
 mod compose;
 mod node;
 
-pub use compose::{Limits, Problem, ProblemKind, compose};
-pub use node::{Kind, Node, Scalar, Span, Value};
+pub(super) use compose::{Limits, Problem, ProblemKind, compose};
+pub(super) use node::{Kind, Node, Scalar, Span, Value};

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 /// A place in one of the files that were read. Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Span {
+pub(crate) struct Span {
     /// Index of the file.
     pub file: u32,
     /// First line.
@@ -19,7 +19,7 @@ pub struct Span {
 
 /// A node and where it stands. Nodes behind an alias are shared, not copied.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub(crate) struct Node {
     /// What it is.
     pub value: Value,
     /// Where it stands; for an aliased node, where it is defined.
@@ -30,7 +30,7 @@ pub struct Node {
 
 /// What a node is.
 #[derive(Debug, Clone)]
-pub enum Value {
+pub(crate) enum Value {
     /// Text, a number, a boolean or null.
     Scalar(Scalar),
     /// A sequence.
@@ -41,7 +41,7 @@ pub enum Value {
 
 /// A scalar as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scalar {
+pub(crate) struct Scalar {
     /// The text after YAML's unescaping and folding.
     pub text: String,
     /// Written without quotes and not as a block, so that its type follows from its text.
@@ -52,7 +52,7 @@ pub struct Scalar {
 
 /// What Kubernetes makes of a scalar. Its reader follows YAML 1.1, where `yes` and `on` are booleans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Nothing.
     Null,
     /// true, false, yes, no, on, off.
@@ -65,7 +65,7 @@ pub enum Kind {
 
 impl Scalar {
     /// What Kubernetes makes of it.
-    pub fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         if !self.plain {
             return Kind::Text;
         }
@@ -92,18 +92,18 @@ fn is_number(text: &str) -> bool {
 
 impl Node {
     /// A text node that stands where another does; for text that was made from it.
-    pub fn text_at(text: impl Into<String>, span: Span) -> Rc<Self> {
+    pub(crate) fn text_at(text: impl Into<String>, span: Span) -> Rc<Self> {
         let scalar = Scalar { text: text.into(), plain: false, literal: false };
         Rc::new(Self { value: Value::Scalar(scalar), span, weight: 1 })
     }
 
     /// An empty mapping that stands where another node does.
-    pub fn empty_map(span: Span) -> Rc<Self> {
+    pub(crate) fn empty_map(span: Span) -> Rc<Self> {
         Rc::new(Self { value: Value::Map(Vec::new()), span, weight: 1 })
     }
 
     /// A node with other content in the same place.
-    pub fn with(&self, value: Value) -> Rc<Self> {
+    pub(crate) fn with(&self, value: Value) -> Rc<Self> {
         let weight = match &value {
             Value::Scalar(_) => 1,
             Value::List(items) => 1 + items.iter().map(|n| n.weight).sum::<u64>(),
@@ -113,29 +113,29 @@ impl Node {
     }
 
     /// Nodes in the tree when every alias is expanded: what walking it costs.
-    pub fn weight(&self) -> u64 {
+    pub(crate) fn weight(&self) -> u64 {
         self.weight
     }
 
     /// The value of a key, when this is a mapping that has it.
-    pub fn get(&self, key: &str) -> Option<&Rc<Node>> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Rc<Node>> {
         self.entries().iter().find(|(k, _)| k.text() == Some(key)).map(|(_, v)| v)
     }
 
     /// The node at the end of a path of keys.
-    pub fn at(&self, path: &[&str]) -> Option<&Rc<Node>> {
+    pub(crate) fn at(&self, path: &[&str]) -> Option<&Rc<Node>> {
         let (first, rest) = path.split_first()?;
         let next = self.get(first)?;
         if rest.is_empty() { Some(next) } else { next.at(rest) }
     }
 
     /// The text at the end of a path of keys.
-    pub fn text_of(&self, path: &[&str]) -> Option<&str> {
+    pub(crate) fn text_of(&self, path: &[&str]) -> Option<&str> {
         self.at(path).and_then(|n| n.text())
     }
 
     /// The scalar's text; none for null, lists and mappings.
-    pub fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Scalar(s) if s.kind() != Kind::Null => Some(&s.text),
             _ => None,
@@ -143,7 +143,7 @@ impl Node {
     }
 
     /// The scalar, when it is one.
-    pub fn scalar(&self) -> Option<&Scalar> {
+    pub(crate) fn scalar(&self) -> Option<&Scalar> {
         match &self.value {
             Value::Scalar(s) => Some(s),
             _ => None,
@@ -151,7 +151,7 @@ impl Node {
     }
 
     /// The items of a list; nothing for other nodes.
-    pub fn items(&self) -> &[Rc<Node>] {
+    pub(crate) fn items(&self) -> &[Rc<Node>] {
         match &self.value {
             Value::List(items) => items,
             _ => &[],
@@ -159,7 +159,7 @@ impl Node {
     }
 
     /// The entries of a mapping; nothing for other nodes.
-    pub fn entries(&self) -> &[(Rc<Node>, Rc<Node>)] {
+    pub(crate) fn entries(&self) -> &[(Rc<Node>, Rc<Node>)] {
         match &self.value {
             Value::Map(entries) => entries,
             _ => &[],
@@ -167,17 +167,17 @@ impl Node {
     }
 
     /// True for a mapping.
-    pub fn is_map(&self) -> bool {
+    pub(crate) fn is_map(&self) -> bool {
         matches!(self.value, Value::Map(_))
     }
 
     /// True for a list.
-    pub fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         matches!(self.value, Value::List(_))
     }
 
     /// True for nothing, `~` or `null`.
-    pub fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar(s) if s.kind() == Kind::Null)
     }
 }
