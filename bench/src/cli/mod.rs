@@ -1,5 +1,6 @@
 //! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
 
+mod check;
 mod info;
 mod join;
 mod measure;
@@ -8,6 +9,7 @@ mod pair;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use check::{CheckArgs, CheckCommand, CheckEnvArgs, ExplainArgs, FailOn, Format};
 pub(crate) use info::InfoArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
@@ -53,6 +55,10 @@ pub(crate) enum Command {
     /// Be target or initiator by index, as a Job, Slurm or mpirun starts processes.
     #[command(allow_negative_numbers = true, after_help = ETCD_HELP)]
     Run(Box<RunArgs>),
+    /// Look for what keeps the KV cache from RDMA and NVLink, without moving a byte.
+    Check(CheckArgs),
+    /// Explain a variable or a finding.
+    Explain(ExplainArgs),
     /// Show which NIXL and UCX would be used, and every place that was searched.
     Info(InfoArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.

@@ -8,7 +8,7 @@ mod evidence;
 mod findings;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use std::fmt::Write as _;
 

@@ -76,8 +76,6 @@ pub(super) struct Launch {
     pub changes: Vec<Change>,
     /// Where the command stands; zero when there is none.
     pub span: Span,
-    /// Neither command nor args are stated.
-    pub is_empty: bool,
 }
 
 impl Launch {
@@ -103,7 +101,7 @@ impl Launch {
     }
 
     fn from_items(items: &[&Rc<Node>]) -> Self {
-        let Some(first) = items.first() else { return Self { is_empty: true, ..Self::default() } };
+        let Some(first) = items.first() else { return Self::default() };
         let mut launch = Self { span: first.span, ..Self::default() };
         if let Some((script, stops)) = script_of(items) {
             let Some(scalar) = script.scalar() else { return launch };

@@ -155,7 +155,8 @@ fn view(scene: &Scene<'_>, worker: &Worker, findings: &[Finding]) -> WorkerView 
     };
     let status = findings.iter().filter(about).filter(|f| f.status != Status::Skipped);
     let status = status.fold(Status::Ok, |sum, f| worse(sum, f.status));
-    let status = if worker.is_judged() { status } else { Status::Skipped };
+    let idle = findings.iter().filter(about).any(|f| f.id == "not-disaggregated" && f.status == Status::Skipped);
+    let status = if worker.is_judged() && !(idle && status == Status::Ok) { status } else { Status::Skipped };
     let decides = |name: &str| {
         super::catalogue::catalogue().get(name).is_some()
             || ["UCX_", "NIXL_", "NCCL_", "FI_", "MC_"].iter().any(|p| name.starts_with(p))

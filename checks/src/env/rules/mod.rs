@@ -133,7 +133,7 @@ impl<'a> Findings<'a> {
         if self.list.len() >= FINDINGS_MAX {
             return;
         }
-        let mut finding = finding.source(self.sources.span(span));
+        let mut finding = hidden(finding).source(self.sources.span(span));
         if let Some(rule) = rule(&finding.id) {
             if finding.why.is_empty() {
                 rule.why.clone_into(&mut finding.why);
@@ -170,6 +170,17 @@ impl<'a> Findings<'a> {
     pub(super) fn list(&self) -> &[(Finding, Span)] {
         &self.list
     }
+}
+
+/// The same without credentials, wherever a rule quotes a value.
+fn hidden(mut finding: Finding) -> Finding {
+    for text in [&mut finding.title, &mut finding.detail, &mut finding.next_step, &mut finding.fix] {
+        *text = secret::text(text);
+    }
+    for line in &mut finding.evidence {
+        *line = secret::text(line);
+    }
+    finding
 }
 
 /// The worse of two, for a gate.

@@ -75,12 +75,15 @@ fn settings((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
             }
             (Some(one), None) | (None, Some(one)) => {
                 let (with, without) = if a.is_some() { (prefill, decode) } else { (decode, prefill) };
-                if !without.env.lacks(name) || without.env.removed.iter().any(|r| r.text == name) {
+                if without.env.removed.iter().any(|r| r.text == name) {
                     continue;
                 }
-                let title = format!("{name} is set on {} only", with.role.word());
+                // A Secret may set it on the other side as well: that is not known.
+                let status = if without.env.lacks(name) { Status::Warn } else { Status::Unknown };
+                let unseen = if status == Status::Unknown { ", as far as the input says" } else { "" };
+                let title = format!("{name} is set on {} only{unseen}", with.role.word());
                 let lines = [side(out, with, &one.shown(), one.span), side(out, without, "not set", without.span)];
-                let found = finding("roles-asymmetric", Status::Warn, title).evidence(lines).worker(&without.name);
+                let found = finding("roles-asymmetric", status, title).evidence(lines).worker(&without.name);
                 out.about(found, one, name, with);
             }
             (None, None) => {}

@@ -31,7 +31,9 @@ fn grammar(name: &str, list: &AllowList, worker: &Worker, out: &mut Findings<'_>
     for odd in &list.odd {
         let status = if odd.serious { Status::Fail } else { Status::Warn };
         let mut found = finding("list-grammar", status, format!("{name}: {}", odd.effect));
-        if fixed != setting.text().unwrap_or("") && !fixed.is_empty() {
+        // Text that is hidden must not come back in another case.
+        let shown = setting.text() == Some(setting.shown().as_str());
+        if shown && fixed != setting.text().unwrap_or("") && !fixed.is_empty() {
             found = found.fix(entry(name, &fixed));
         }
         out.about(found, setting, &odd.token, worker);

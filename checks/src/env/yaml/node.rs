@@ -112,11 +112,6 @@ impl Node {
         Rc::new(Self { value, span: self.span, weight })
     }
 
-    /// Nodes in the tree when every alias is expanded: what walking it costs.
-    pub(crate) fn weight(&self) -> u64 {
-        self.weight
-    }
-
     /// The value of a key, when this is a mapping that has it.
     pub(crate) fn get(&self, key: &str) -> Option<&Rc<Node>> {
         self.entries().iter().find(|(k, _)| k.text() == Some(key)).map(|(_, v)| v)
