@@ -5,6 +5,9 @@ mod github;
 mod sarif;
 mod text;
 
+#[cfg(test)]
+mod tests;
+
 use crate::cli::{CheckArgs, CheckCommand};
 use crate::exit::Exit;
 use crate::terminal::Terminal;

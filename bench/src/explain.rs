@@ -12,7 +12,9 @@ use crate::terminal::Terminal;
 pub(crate) fn run(args: &ExplainArgs, terminal: &Terminal) -> Exit {
     let catalogue = catalogue();
     let text = match &args.name {
-        None if args.output.json => json(&serde_json::json!({"rules": RULES, "variables": catalogue.entries()})),
+        None if args.output.json => {
+            json(&serde_json::json!({"rules": RULES, "variables": catalogue.entries()}))
+        }
         None => list(catalogue),
         Some(name) => match (rule(name), catalogue.get(&name.to_ascii_uppercase())) {
             (Some(rule), _) if args.output.json => json(rule),
@@ -43,7 +45,9 @@ fn json<T: serde::Serialize>(value: &T) -> String {
 fn unknown(name: &str, catalogue: &Catalogue) -> String {
     let near = catalogue.nearest(&name.to_ascii_uppercase());
     let hint = near.map_or(String::new(), |n| format!("; is {n} meant?"));
-    format!("{name} is neither a variable of the catalogue nor a finding{hint}\n  fix: `kvwire explain` lists both")
+    format!(
+        "{name} is neither a variable of the catalogue nor a finding{hint}\n  fix: `kvwire explain` lists both"
+    )
 }
 
 fn list(catalogue: &Catalogue) -> String {
@@ -93,7 +97,8 @@ fn kind(kind: &str) -> String {
             "bool" => "y, yes, on, 1 or n, no, off, 0; not true or false".to_owned(),
             "ternary" => "as a boolean, or try; not true or false".to_owned(),
             "switch" | "ternary_auto" => "as a boolean, or try, or auto; not true or false".to_owned(),
-            "list" => "names with commas and no blanks; ^ only as the first character, for the whole list".to_owned(),
+            "list" => "names with commas and no blanks; ^ only as the first character, for the whole list"
+                .to_owned(),
             other => other.to_owned(),
         },
     }

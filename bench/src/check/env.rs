@@ -86,6 +86,7 @@ fn configuration(named: Option<&Path>) -> Result<Configuration, String> {
     };
     let name = path.display().to_string();
     let fix = "fix: give a file such as\n    check:\n      env:\n        ignore: [one-rail]";
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("--config: {name} cannot be read: {e}\n  {fix}"))?;
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| format!("--config: {name} cannot be read: {e}\n  {fix}"))?;
     Configuration::read(&name, &text).map_err(|e| format!("--config: {name}: {e}\n  {fix}"))
 }

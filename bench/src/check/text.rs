@@ -96,7 +96,8 @@ fn push_source(out: &mut String, source: &SourceSpan, report: &Report, paint: Pa
     if first >= length {
         return;
     }
-    let last = if source.end_line == source.line { source.end_column.saturating_sub(1) as usize } else { length };
+    let last =
+        if source.end_line == source.line { source.end_column.saturating_sub(1) as usize } else { length };
     let carets = "^".repeat(last.min(length).saturating_sub(first).max(1));
     let _ = writeln!(
         out,

@@ -78,14 +78,18 @@ mod tests {
 
     #[test]
     fn every_flag_has_an_environment_variable_and_a_help_line() {
-        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
-            for flag in command.get_arguments().filter(|a| a.get_id() != "help" && a.get_id() != "version") {
+        fn check(command: &clap::Command) {
+            let is_flag =
+                |a: &&clap::Arg| !a.is_positional() && a.get_id() != "help" && a.get_id() != "version";
+            for flag in command.get_arguments().filter(is_flag) {
                 let name = flag.get_long().unwrap_or_default();
                 let env = flag.get_env().map(|v| v.to_string_lossy().into_owned());
                 let expected = format!("KVWIRE_{}", name.to_uppercase().replace('-', "_"));
                 assert_eq!(env, Some(expected), "--{name} of kvwire {}", command.get_name());
                 assert!(flag.get_help().is_some(), "--{name} has no help");
             }
+            command.get_subcommands().filter(|c| !c.is_hide_set()).for_each(check);
         }
+        Cli::command().get_subcommands().filter(|c| !c.is_hide_set()).for_each(check);
     }
 }

@@ -80,8 +80,31 @@ pub struct Catalogue {
 
 /// Transports whose variables inherit from each other in UCX (`UCX_RC_MLX5_X`, `UCX_RC_X`, `UCX_IB_X`).
 const TRANSPORTS: &[&str] = &[
-    "IB", "RC", "RC_MLX5", "RC_VERBS", "RC_GDA", "UD", "UD_MLX5", "UD_VERBS", "DC", "DC_MLX5", "GGA", "GGA_MLX5",
-    "SRD", "GDA", "MM", "SM", "SCOPY", "POSIX", "SYSV", "SELF", "TCP", "CMA", "CUDA", "CUDA_COPY", "CUDA_IPC",
+    "IB",
+    "RC",
+    "RC_MLX5",
+    "RC_VERBS",
+    "RC_GDA",
+    "UD",
+    "UD_MLX5",
+    "UD_VERBS",
+    "DC",
+    "DC_MLX5",
+    "GGA",
+    "GGA_MLX5",
+    "SRD",
+    "GDA",
+    "MM",
+    "SM",
+    "SCOPY",
+    "POSIX",
+    "SYSV",
+    "SELF",
+    "TCP",
+    "CMA",
+    "CUDA",
+    "CUDA_COPY",
+    "CUDA_IPC",
 ];
 
 /// The catalogue.
@@ -115,7 +138,10 @@ impl Catalogue {
     pub fn get(&self, name: &str) -> Option<&Entry> {
         let exact = self.by_name.get(name).copied();
         let by_prefix = || {
-            self.prefixes.iter().copied().find(|&i| name.starts_with(self.entries[i].name.trim_end_matches('*')))
+            self.prefixes
+                .iter()
+                .copied()
+                .find(|&i| name.starts_with(self.entries[i].name.trim_end_matches('*')))
         };
         exact.or_else(by_prefix).map(|i| &self.entries[i])
     }

@@ -117,7 +117,9 @@ fn disagg_transport(missing: &[&str], unseen: bool) -> Check {
         );
         return Check { name, status: Status::Unknown, detail };
     }
-    let detail = format!("not stated in the manifest: {list}; may be baked into the image: confirm with node and nixl");
+    let detail = format!(
+        "not stated in the manifest: {list}; may be baked into the image: confirm with node and nixl"
+    );
     Check { name, status: Status::Warn, detail }
 }
 
@@ -136,7 +138,8 @@ pub(super) fn count(checks: &[Check]) -> Counts {
 /// The sentence at the end. It never says that a wire is good.
 pub(super) fn verdict(counts: Counts, judged: usize) -> String {
     if counts.fail > 0 {
-        "transport blockers were found: disaggregated serving will not be correct or fast as written".to_owned()
+        "transport blockers were found: disaggregated serving will not be correct or fast as written"
+            .to_owned()
     } else if judged == 0 {
         "no worker was found: nothing was judged".to_owned()
     } else if counts.warn > 0 {

@@ -227,7 +227,11 @@ impl Environment {
             }
             None => None,
         });
-        if open.get() { Content::Unknown("made from an unknown value".to_owned()) } else { Content::Text(expanded) }
+        if open.get() {
+            Content::Unknown("made from an unknown value".to_owned())
+        } else {
+            Content::Text(expanded)
+        }
     }
 
     fn from_reference(&self, from: &Node, maps: &Maps) -> Content {

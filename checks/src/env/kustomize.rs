@@ -21,9 +21,29 @@ const NAMES: &[&str] = &["kustomization.yaml", "kustomization.yml", "Kustomizati
 
 /// Fields that change nothing that is checked.
 const HARMLESS: &[&str] = &[
-    "apiVersion", "kind", "metadata", "resources", "bases", "components", "patches", "patchesStrategicMerge",
-    "patchesJson6902", "namespace", "namePrefix", "nameSuffix", "commonLabels", "labels", "commonAnnotations", "images",
-    "replicas", "generatorOptions", "sortOptions", "buildMetadata", "openapi", "configurations", "configMapGenerator",
+    "apiVersion",
+    "kind",
+    "metadata",
+    "resources",
+    "bases",
+    "components",
+    "patches",
+    "patchesStrategicMerge",
+    "patchesJson6902",
+    "namespace",
+    "namePrefix",
+    "nameSuffix",
+    "commonLabels",
+    "labels",
+    "commonAnnotations",
+    "images",
+    "replicas",
+    "generatorOptions",
+    "sortOptions",
+    "buildMetadata",
+    "openapi",
+    "configurations",
+    "configMapGenerator",
     "secretGenerator",
 ];
 
@@ -99,7 +119,8 @@ impl Builder<'_> {
 
     /// Documents of a file, which is read when it has not been.
     fn documents(&mut self, path: &Path) -> Result<(u32, Vec<Document>), String> {
-        let known = self.sources.files().iter().position(|s| s.path.as_deref().map(normal).as_deref() == Some(path));
+        let known =
+            self.sources.files().iter().position(|s| s.path.as_deref().map(normal).as_deref() == Some(path));
         let file = match known {
             Some(i) => u32::try_from(i).unwrap_or(u32::MAX),
             None => self.sources.read_file(path).map_err(|f| f.title)?,
@@ -128,9 +149,14 @@ impl Builder<'_> {
             return Err((format!("{} cannot be read", path.display()), Span::default()));
         };
         if depth > DEPTH_MAX {
-            return Err(("kustomizations lie too deep inside each other, or in a circle".to_owned(), node.span));
+            return Err((
+                "kustomizations lie too deep inside each other, or in a circle".to_owned(),
+                node.span,
+            ));
         }
-        if let Some((key, _)) = node.entries().iter().find(|(k, _)| !k.text().is_some_and(|k| HARMLESS.contains(&k))) {
+        if let Some((key, _)) =
+            node.entries().iter().find(|(k, _)| !k.text().is_some_and(|k| HARMLESS.contains(&k)))
+        {
             return Err((format!("`{}` is beyond this reader", key.text().unwrap_or("?")), key.span));
         }
         self.used.insert(path.to_owned());
@@ -164,7 +190,9 @@ impl Builder<'_> {
         if depth > DEPTH_MAX {
             return Err(("components lie too deep inside each other, or in a circle".to_owned(), node.span));
         }
-        if let Some((key, _)) = node.entries().iter().find(|(k, _)| !k.text().is_some_and(|k| HARMLESS.contains(&k))) {
+        if let Some((key, _)) =
+            node.entries().iter().find(|(k, _)| !k.text().is_some_and(|k| HARMLESS.contains(&k)))
+        {
             return Err((format!("`{}` is beyond this reader", key.text().unwrap_or("?")), key.span));
         }
         self.used.insert(path.to_owned());
@@ -213,7 +241,8 @@ impl Builder<'_> {
             }
             for file in generator.get("files").map_or(&[][..], |l| l.items()) {
                 let text = file.text().unwrap_or("");
-                let (key, path) = text.split_once('=').unwrap_or((text.rsplit('/').next().unwrap_or(text), text));
+                let (key, path) =
+                    text.split_once('=').unwrap_or((text.rsplit('/').next().unwrap_or(text), text));
                 let target = normal(&folder.join(path));
                 let index = self.sources.read_file(&target).map_err(|f| (f.title, file.span))?;
                 let content = self.sources.file(index).map_or(String::new(), |s| s.text.to_string());
@@ -224,7 +253,8 @@ impl Builder<'_> {
             let at = |text: &str| Node::text_at(text, generator.span);
             let map = |entries: Vec<(Rc<Node>, Rc<Node>)>| generator.with(Value::Map(entries));
             let metadata = map(vec![(at("name"), Rc::clone(name))]);
-            let object = map(vec![(at("kind"), at("ConfigMap")), (at("metadata"), metadata), (at("data"), map(data))]);
+            let object =
+                map(vec![(at("kind"), at("ConfigMap")), (at("metadata"), metadata), (at("data"), map(data))]);
             documents.push(Document { node: object, partial: None });
         }
         Ok(())
@@ -269,7 +299,12 @@ impl Builder<'_> {
     }
 }
 
-fn apply(patch: &Rc<Node>, target: Option<&Rc<Node>>, documents: &mut Vec<Document>, span: Span) -> Result<(), Unbuilt> {
+fn apply(
+    patch: &Rc<Node>,
+    target: Option<&Rc<Node>>,
+    documents: &mut Vec<Document>,
+    span: Span,
+) -> Result<(), Unbuilt> {
     let mut hit = false;
     let mut kept = Vec::with_capacity(documents.len());
     for document in documents.drain(..) {
@@ -283,7 +318,8 @@ fn apply(patch: &Rc<Node>, target: Option<&Rc<Node>>, documents: &mut Vec<Docume
         }
         hit = true;
         if patch.is_list() {
-            let node = patch::json(&document.node, patch).map_err(|why| (format!("a JSON patch does not fit: {why}"), span))?;
+            let node = patch::json(&document.node, patch)
+                .map_err(|why| (format!("a JSON patch does not fit: {why}"), span))?;
             kept.push(Document { node, ..document });
         } else if let Some(node) = patch::strategic(&document.node, &named_as(patch, &document.node)) {
             kept.push(Document { node, ..document });

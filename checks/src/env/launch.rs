@@ -227,7 +227,14 @@ fn read_changes(command: &Command, is_engine: bool, changes: &mut Vec<Change>) {
             Some(_) if value.ends_with('}') => Rule::Default,
             _ => Rule::Set,
         };
-        changes.push(Change { name, value, dynamic, rule, conditional: command.conditional, span: word.span });
+        changes.push(Change {
+            name,
+            value,
+            dynamic,
+            rule,
+            conditional: command.conditional,
+            span: word.span,
+        });
     };
     // In front of another program they end with it; alone they stay in the shell until `export`. Names of
     // the transport are always exported later or before, so that a plain assignment counts too.
@@ -281,12 +288,7 @@ fn flags_of(words: &[Word]) -> Vec<Flag> {
                 None => (body, String::new(), word),
             },
         };
-        flags.push(Flag {
-            name: name.replace('_', "-"),
-            value,
-            dynamic: from.dynamic,
-            span: from.span,
-        });
+        flags.push(Flag { name: name.replace('_', "-"), value, dynamic: from.dynamic, span: from.span });
     }
     flags
 }

@@ -63,9 +63,35 @@ const ALIASES: &[(&str, &[&str])] = &[
 
 /// Transports that are named directly.
 const TRANSPORTS: &[&str] = &[
-    "self", "tcp", "srd", "cma", "knem", "xpmem", "posix", "sysv", "rc_gda", "gdp", "rc_mlx5", "rc_verbs", "ud_mlx5",
-    "ud_verbs", "dc_mlx5", "gga_mlx5", "cuda_copy", "cuda_ipc", "gdr_copy", "rocm_copy", "rocm_ipc", "rocm_gdr",
-    "ze_copy", "ze_ipc", "ze_gdr", "gaudi_gdr", "ugni_rdma", "ugni_smsg", "ugni_udt",
+    "self",
+    "tcp",
+    "srd",
+    "cma",
+    "knem",
+    "xpmem",
+    "posix",
+    "sysv",
+    "rc_gda",
+    "gdp",
+    "rc_mlx5",
+    "rc_verbs",
+    "ud_mlx5",
+    "ud_verbs",
+    "dc_mlx5",
+    "gga_mlx5",
+    "cuda_copy",
+    "cuda_ipc",
+    "gdr_copy",
+    "rocm_copy",
+    "rocm_ipc",
+    "rocm_gdr",
+    "ze_copy",
+    "ze_ipc",
+    "ze_gdr",
+    "gaudi_gdr",
+    "ugni_rdma",
+    "ugni_smsg",
+    "ugni_udt",
 ];
 
 /// Transports that carry a put or get over a network by hardware. `ud` has none: it emulates them.
@@ -81,7 +107,8 @@ pub(super) fn parse(value: &str) -> AllowList {
         Some(rest) => (true, rest),
         None => (false, value),
     };
-    let tokens: Vec<String> = if body.is_empty() { Vec::new() } else { body.split(',').map(str::to_owned).collect() };
+    let tokens: Vec<String> =
+        if body.is_empty() { Vec::new() } else { body.split(',').map(str::to_owned).collect() };
     let mode = match (negated, tokens.first().map(String::as_str)) {
         (_, None) => {
             add(value, "the list is empty: UCX refuses to start".to_owned(), true);
@@ -92,7 +119,11 @@ pub(super) fn parse(value: &str) -> AllowList {
             Mode::All
         }
         (false, Some("all")) if tokens.len() > 1 => {
-            add(value, "`all` with other names is an invalid value: NIXL gets no UCX backend".to_owned(), true);
+            add(
+                value,
+                "`all` with other names is an invalid value: NIXL gets no UCX backend".to_owned(),
+                true,
+            );
             Mode::Refused
         }
         (false, Some("all")) => Mode::All,
@@ -104,7 +135,9 @@ pub(super) fn parse(value: &str) -> AllowList {
             add(value, "a comma without a name beside it is a name that does not exist".to_owned(), false);
         } else if token.starts_with('^') && i + usize::from(negated) > 0 {
             let effect = match mode {
-                Mode::Deny => format!("only the first ^ counts and covers the whole list: `{token}` excludes nothing"),
+                Mode::Deny => {
+                    format!("only the first ^ counts and covers the whole list: `{token}` excludes nothing")
+                }
                 _ => format!(
                     "^ counts only as the first character: `{token}` is an unknown name, and everything that is not listed is excluded"
                 ),
@@ -131,7 +164,11 @@ impl AllowList {
         for token in &self.tokens {
             let name = token.strip_suffix(":aux").unwrap_or(token);
             let name = name.strip_prefix('\\').unwrap_or(name);
-            if name.is_empty() || name == "all" || self.odd.iter().any(|o| o.token == *token) || is_transport(name) {
+            if name.is_empty()
+                || name == "all"
+                || self.odd.iter().any(|o| o.token == *token)
+                || is_transport(name)
+            {
                 continue;
             }
             let lower = name.to_ascii_lowercase();
@@ -204,15 +241,41 @@ pub(super) fn device(name: &str) -> Device {
     let base = name.split(':').next().unwrap_or(name).trim_start_matches(['^', '=']);
     let numbered = |prefix: &str| {
         base.strip_prefix(prefix).is_some_and(|rest| {
-            rest.starts_with(|c: char| c.is_ascii_digit() || c == '[') || rest == "bond_0" || rest.starts_with("bond")
+            rest.starts_with(|c: char| c.is_ascii_digit() || c == '[')
+                || rest == "bond_0"
+                || rest.starts_with("bond")
         })
     };
     const RDMA_PREFIXES: &[&str] = &[
-        "mlx5_", "mlx4_", "bnxt_re", "irdma", "efa_", "rdmap", "hfi1_", "hns_", "erdma_", "qedr", "rxe", "rocep",
-        "roceo", "ibp", "cxgb4_", "mana_", "ionic_", "usnic_", "siw", "rdma", "ocrdma", "i40iw", "vmw_pvrdma", "mthca",
+        "mlx5_",
+        "mlx4_",
+        "bnxt_re",
+        "irdma",
+        "efa_",
+        "rdmap",
+        "hfi1_",
+        "hns_",
+        "erdma_",
+        "qedr",
+        "rxe",
+        "rocep",
+        "roceo",
+        "ibp",
+        "cxgb4_",
+        "mana_",
+        "ionic_",
+        "usnic_",
+        "siw",
+        "rdma",
+        "ocrdma",
+        "i40iw",
+        "vmw_pvrdma",
+        "mthca",
     ];
-    const INTERFACES: &[&str] =
-        &["eth", "ens", "enp", "eno", "enx", "bond", "ib", "em", "p", "net", "wlan", "docker", "br", "veth", "cni"];
+    const INTERFACES: &[&str] = &[
+        "eth", "ens", "enp", "eno", "enx", "bond", "ib", "em", "p", "net", "wlan", "docker", "br", "veth",
+        "cni",
+    ];
     if RDMA_PREFIXES.iter().any(|p| numbered(p)) {
         Device::Rdma
     } else if base == "lo" || INTERFACES.iter().any(|p| numbered(p)) {

@@ -64,7 +64,8 @@ pub fn check(paths: &[PathBuf], stdin: &mut dyn Read, options: &Options) -> Repo
     let mut hide = Vec::new();
     let (workers, around) = find::workers(&input.documents, &maps, &mut hide);
     hide.into_iter().for_each(|span| sources.hide(span));
-    let scene = rules::Scene { workers: &workers, around: &around, sources: &sources, given: options.versions };
+    let scene =
+        rules::Scene { workers: &workers, around: &around, sources: &sources, given: options.versions };
     findings.extend(rules::judge(&scene));
     report::Report::make(&scene, findings, &options.waivers)
 }
@@ -86,13 +87,15 @@ fn documents_of(sources: &Sources, file: u32, findings: &mut Vec<(Finding, Span)
     }
     let mut documents = Vec::new();
     for node in nodes {
-        let is_list = node.text_of(&["kind"]).is_some_and(|k| k.ends_with("List")) && node.get("items").is_some();
+        let is_list =
+            node.text_of(&["kind"]).is_some_and(|k| k.ends_with("List")) && node.get("items").is_some();
         let parts = if is_list {
             node.get("items").map_or(Vec::new(), |items| items.items().to_vec())
         } else {
             vec![node]
         };
-        documents.extend(parts.into_iter().filter(|n| n.is_map()).map(|node| Document { node, partial: None }));
+        documents
+            .extend(parts.into_iter().filter(|n| n.is_map()).map(|node| Document { node, partial: None }));
     }
     documents
 }
@@ -104,9 +107,11 @@ fn about(sources: &Sources, problem: &Problem, templated: bool, name: &str) -> F
             Status::Unknown,
             format!("{name} is a template, not YAML: what it will say is not known before it is rendered"),
         ),
-        ProblemKind::Syntax => {
-            Finding::new("file-not-yaml", Status::Fail, format!("{name} is not YAML: {}", secret::text(&problem.text)))
-        }
+        ProblemKind::Syntax => Finding::new(
+            "file-not-yaml",
+            Status::Fail,
+            format!("{name} is not YAML: {}", secret::text(&problem.text)),
+        ),
         ProblemKind::Aliases | ProblemKind::Depth | ProblemKind::Size => {
             Finding::new("yaml-limits", Status::Fail, format!("{name}: {}", problem.text))
         }

@@ -92,8 +92,8 @@ fn merge(field: &str, target: &Rc<Node>, patch: &Rc<Node>, depth: u32) -> Option
             for item in new {
                 let keys = merge_key(field);
                 let name = keys.iter().find_map(|k| Some((k, item.text_of(&[k])?)));
-                let at = name
-                    .and_then(|(k, name)| items.iter().position(|old| old.text_of(&[k]) == Some(name)));
+                let at =
+                    name.and_then(|(k, name)| items.iter().position(|old| old.text_of(&[k]) == Some(name)));
                 let deletes = item.text_of(&["$patch"]) == Some("delete");
                 match at {
                     Some(i) if deletes => {
@@ -175,7 +175,8 @@ fn find(root: &Rc<Node>, path: &str) -> Option<Rc<Node>> {
     let mut node = Rc::clone(root);
     for part in path.split('/').skip(1) {
         let part = unescape(part);
-        let next = if node.is_list() { node.items().get(part.parse::<usize>().ok()?)? } else { node.get(&part)? };
+        let next =
+            if node.is_list() { node.items().get(part.parse::<usize>().ok()?)? } else { node.get(&part)? };
         node = Rc::clone(next);
     }
     Some(node)

@@ -150,12 +150,12 @@ impl Report {
 
 fn view(scene: &Scene<'_>, worker: &Worker, findings: &[Finding]) -> WorkerView {
     let file = scene.sources.file(worker.span.file).map_or("", |f| f.name.as_str());
-    let about = |f: &&Finding| {
-        f.workers.contains(&worker.name) && f.source.as_ref().is_none_or(|s| s.file == file)
-    };
+    let about =
+        |f: &&Finding| f.workers.contains(&worker.name) && f.source.as_ref().is_none_or(|s| s.file == file);
     let status = findings.iter().filter(about).filter(|f| f.status != Status::Skipped);
     let status = status.fold(Status::Ok, |sum, f| worse(sum, f.status));
-    let idle = findings.iter().filter(about).any(|f| f.id == "not-disaggregated" && f.status == Status::Skipped);
+    let idle =
+        findings.iter().filter(about).any(|f| f.id == "not-disaggregated" && f.status == Status::Skipped);
     let status = if worker.is_judged() && !(idle && status == Status::Ok) { status } else { Status::Skipped };
     let decides = |name: &str| {
         super::catalogue::catalogue().get(name).is_some()
@@ -171,7 +171,10 @@ fn view(scene: &Scene<'_>, worker: &Worker, findings: &[Finding]) -> WorkerView 
             .overrides
             .iter()
             .map(|(origin, span)| {
-                scene.sources.span(*span).map_or((*origin).to_owned(), |p| format!("{origin} ({}:{})", p.file, p.line))
+                scene
+                    .sources
+                    .span(*span)
+                    .map_or((*origin).to_owned(), |p| format!("{origin} ({}:{})", p.file, p.line))
             })
             .collect(),
     });

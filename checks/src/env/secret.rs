@@ -74,7 +74,13 @@ pub(super) fn line(line: &str) -> String {
 fn is_reference(key: &str) -> bool {
     matches!(
         key,
-        "secretKeyRef" | "secretRef" | "secretName" | "key" | "envFromSecret" | "imagePullSecrets" | "tokenizer-mode"
+        "secretKeyRef"
+            | "secretRef"
+            | "secretName"
+            | "key"
+            | "envFromSecret"
+            | "imagePullSecrets"
+            | "tokenizer-mode"
     )
 }
 

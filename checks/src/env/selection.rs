@@ -64,7 +64,13 @@ impl Selection {
 }
 
 /// Reads the selectors of `engine`.
-pub(super) fn select(engine: Engine, launch: &Launch, env: &Environment, pod: &Pod, maps: &Maps) -> Selection {
+pub(super) fn select(
+    engine: Engine,
+    launch: &Launch,
+    env: &Environment,
+    pod: &Pod,
+    maps: &Maps,
+) -> Selection {
     let mut selection = Selection { span: launch.span, ..Selection::default() };
     let value = |names: &[&str]| {
         let flag = launch.flag(names)?;
@@ -91,14 +97,17 @@ pub(super) fn select(engine: Engine, launch: &Launch, env: &Environment, pod: &P
         Engine::Dynamo | Engine::Plain => {
             // A patch states the variable without the command that uses it.
             vllm(&value, env, &mut selection);
-            if matches!(selection.library, Library::Unknown) && env.get("SGLANG_DISAGGREGATION_NIXL_BACKEND").is_some() {
+            if matches!(selection.library, Library::Unknown)
+                && env.get("SGLANG_DISAGGREGATION_NIXL_BACKEND").is_some()
+            {
                 sglang(&value, env, config.as_deref(), &mut selection);
             }
         }
     }
     if let Some((Some(mode), _)) = value(&["disaggregation-mode"]) {
         selection.disaggregated = Some(!matches!(mode.as_str(), "null" | "none" | "agg"));
-        selection.role = role_of(&mode).map(|role| (role, "--disaggregation-mode".to_owned())).or(selection.role);
+        selection.role =
+            role_of(&mode).map(|role| (role, "--disaggregation-mode".to_owned())).or(selection.role);
     }
     for (flag, role) in [("is-prefill-worker", Role::Prefill), ("is-decode-worker", Role::Decode)] {
         if launch.flag(&[flag]).is_some_and(|f| f.value != "false") {
@@ -141,7 +150,8 @@ fn vllm(value: Value<'_>, env: &Environment, selection: &mut Selection) {
     };
     selection.disaggregated = Some(true);
     selection.from = from.to_owned();
-    selection.span = env.get("KV_TRANSFER_CONFIG").filter(|s| s.text() == text.as_deref()).map_or(span, |s| s.span);
+    selection.span =
+        env.get("KV_TRANSFER_CONFIG").filter(|s| s.text() == text.as_deref()).map_or(span, |s| s.span);
     let Some(config) = text.as_deref().and_then(parse) else { return };
     read_connector(&config, selection, 0);
 }
@@ -281,7 +291,8 @@ fn config_file(value: Value<'_>, pod: &Pod, maps: &Maps) -> Option<Rc<Node>> {
     let (path, _) = value(&["extra-engine-args", "extra-llm-api-options", "config"])?;
     let path = path?;
     let (folder, file) = path.rsplit_once('/')?;
-    let mount = pod.mounts.iter().find(|(at, _)| at.text.trim_end_matches('/') == folder || at.text == path)?;
+    let mount =
+        pod.mounts.iter().find(|(at, _)| at.text.trim_end_matches('/') == folder || at.text == path)?;
     let map = pod.config_volumes.iter().find(|(volume, _)| *volume == mount.1)?;
     let (_, text) = maps.config.get(&map.1)?.iter().find(|(key, _)| key == file)?;
     embedded(text)

@@ -319,7 +319,8 @@ pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Opt
         rest = &rest[at + 1..];
         if let Some(inner) = rest.strip_prefix('{') {
             let end = inner.find('}')?;
-            let (name, default) = match inner[..end].split_once(":-").or_else(|| inner[..end].split_once('-')) {
+            let (name, default) = match inner[..end].split_once(":-").or_else(|| inner[..end].split_once('-'))
+            {
                 Some((name, default)) => (name, Some(default)),
                 None => (&inner[..end], None),
             };

@@ -162,7 +162,10 @@ impl Sources {
     fn accept(&mut self, name: String, path: Option<PathBuf>, bytes: Vec<u8>) -> Result<u32, Box<Finding>> {
         let size = bytes.len() as u64;
         if size > FILE_BYTES_MAX {
-            return Err(Box::new(too_large(&name, &format!("it has more than {} MiB", FILE_BYTES_MAX >> 20))));
+            return Err(Box::new(too_large(
+                &name,
+                &format!("it has more than {} MiB", FILE_BYTES_MAX >> 20),
+            )));
         }
         self.bytes += size;
         if self.bytes > TOTAL_BYTES_MAX {

@@ -3,7 +3,8 @@
 /// What is wrong with a value of this type: what is accepted. None when it is right or cannot be judged.
 pub(super) fn problem(kind: &str, value: &str) -> Option<String> {
     let lower = value.to_ascii_lowercase();
-    let boolean = matches!(lower.as_str(), "y" | "yes" | "n" | "no") || matches!(value, "on" | "off" | "1" | "0");
+    let boolean =
+        matches!(lower.as_str(), "y" | "yes" | "n" | "no") || matches!(value, "on" | "off" | "1" | "0");
     let maybe = matches!(lower.as_str(), "try" | "maybe");
     let auto = lower == "auto";
     let on_off = boolean || matches!(lower.as_str(), "on" | "off") || auto || maybe;

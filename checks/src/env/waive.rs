@@ -103,7 +103,11 @@ impl Configuration {
 }
 
 /// Takes findings of rules that are switched off out of the list.
-pub(super) fn apply(all: Vec<Finding>, waivers: &[Waiver], sources: &Sources) -> (Vec<Finding>, Vec<Switched>) {
+pub(super) fn apply(
+    all: Vec<Finding>,
+    waivers: &[Waiver],
+    sources: &Sources,
+) -> (Vec<Finding>, Vec<Switched>) {
     let comments = Comments::read(sources);
     let mut kept = Vec::with_capacity(all.len());
     let mut off = Vec::new();
@@ -137,18 +141,27 @@ impl Comments {
         for source in sources.files().iter().filter(|s| s.text.contains("kvwire:")) {
             for line in 1..=source.line_count() {
                 let text = source.line(line);
-                let Some((_, body)) = text.split_once('#').and_then(|(_, c)| c.split_once("kvwire:")) else { continue };
+                let Some((_, body)) = text.split_once('#').and_then(|(_, c)| c.split_once("kvwire:")) else {
+                    continue;
+                };
                 for word in body.split_whitespace() {
-                    let (ids, whole) = match (word.strip_prefix("ignore="), word.strip_prefix("ignore-file=")) {
+                    let (ids, whole) = match (word.strip_prefix("ignore="), word.strip_prefix("ignore-file="))
+                    {
                         (Some(ids), _) => (ids, false),
                         (_, Some(ids)) => (ids, true),
                         _ => continue,
                     };
                     for id in ids.split(',').filter(|id| !id.is_empty()) {
-                        comments.all.push(Waiver { id: id.to_owned(), by: format!("{}:{line}", source.name) });
+                        comments
+                            .all
+                            .push(Waiver { id: id.to_owned(), by: format!("{}:{line}", source.name) });
                         let lines = if whole { vec![0] } else { vec![line, line + 1] };
                         for line in lines {
-                            comments.covered.entry((source.name.clone(), line)).or_default().push(id.to_owned());
+                            comments
+                                .covered
+                                .entry((source.name.clone(), line))
+                                .or_default()
+                                .push(id.to_owned());
                         }
                     }
                 }

@@ -56,7 +56,13 @@ pub(crate) struct CheckEnvArgs {
     pub(crate) config: Option<PathBuf>,
 
     /// Form of the report
-    #[arg(long, env = "KVWIRE_FORMAT", value_name = "FORMAT", default_value = "text", help_heading = "Output")]
+    #[arg(
+        long,
+        env = "KVWIRE_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Output"
+    )]
     pub(crate) format: Format,
 
     #[command(flatten)]

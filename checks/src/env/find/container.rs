@@ -10,7 +10,8 @@ use super::super::worker::{Engine, Placed, Pod, Resource, Role, SharedMemory, Wo
 use super::super::yaml::{Node, Span};
 
 /// Containers beside a model server that move no KV cache.
-const SIDECARS: &[&str] = &["routing-proxy", "routing-sidecar", "istio-proxy", "envoy", "otel", "metrics", "epp"];
+const SIDECARS: &[&str] =
+    &["routing-proxy", "routing-sidecar", "istio-proxy", "envoy", "otel", "metrics", "epp"];
 
 /// What was found of a worker, before it is put together.
 #[derive(Debug)]
@@ -102,14 +103,17 @@ impl Draft {
         let shows = engine != Engine::Plain
             || env.settings().iter().any(|s| is_transport(&s.name))
             || env.removed.iter().any(|r| is_transport(&r.text))
-            || pod.resources.iter().any(|r| r.name.contains("gpu") || r.name.contains("rdma") || r.name.contains("/efa"));
+            || pod
+                .resources
+                .iter()
+                .any(|r| r.name.contains("gpu") || r.name.contains("rdma") || r.name.contains("/efa"));
         let sidecar = SIDECARS.iter().any(|s| self.container_name.contains(s));
         if (self.must_show && !shows) || sidecar {
             return None;
         }
-        let partial = self.partial.or_else(|| {
-            self.patch.then(|| "a patch: it states no image, or no selector".to_owned())
-        });
+        let partial = self
+            .partial
+            .or_else(|| self.patch.then(|| "a patch: it states no image, or no selector".to_owned()));
         Some(Worker {
             name: self.name,
             object: self.object,
@@ -136,7 +140,11 @@ impl Draft {
         if let Some(source) = self.container.get("envFrom") {
             env.add_sources(source, maps);
         }
-        let own = if self.skip_container_env { None } else { self.container.get("env").or_else(|| self.container.get("envs")) };
+        let own = if self.skip_container_env {
+            None
+        } else {
+            self.container.get("env").or_else(|| self.container.get("envs"))
+        };
         let own = own.filter(|n| n.is_list()).map(|list| ("container env", Rc::clone(list)));
         for (origin, list) in self.env.iter().cloned().chain(own) {
             for entry in list.items() {
@@ -237,7 +245,8 @@ impl Draft {
 
     /// A memory volume on /dev/shm.
     fn mounted_shared_memory(&self, pod: &Pod) -> Option<SharedMemory> {
-        let (_, volume) = pod.mounts.iter().find(|(path, _)| path.text.trim_end_matches('/') == "/dev/shm")?;
+        let (_, volume) =
+            pod.mounts.iter().find(|(path, _)| path.text.trim_end_matches('/') == "/dev/shm")?;
         let volumes = self.pod_spec.as_ref()?.get("volumes")?;
         let volume = volumes.items().iter().find(|v| v.text_of(&["name"]) == Some(volume))?;
         if volume.text_of(&["hostPath", "path"]).is_some() {
@@ -287,7 +296,8 @@ fn add_pod(spec: &Node, pod: &mut Pod) {
     pod.host_ipc |= is_true("hostIPC");
     pod.host_pid |= is_true("hostPID");
     for claim in spec.get("resourceClaims").map_or(&[][..], |c| c.items()) {
-        let behind = claim.text_of(&["resourceClaimTemplateName"]).or_else(|| claim.text_of(&["resourceClaimName"]));
+        let behind =
+            claim.text_of(&["resourceClaimTemplateName"]).or_else(|| claim.text_of(&["resourceClaimName"]));
         if let Some(name) = claim.get("name").and_then(placed) {
             pod.pod_claims.push((name, behind.unwrap_or("").to_owned()));
         }
@@ -308,6 +318,8 @@ fn add_pod(spec: &Node, pod: &mut Pod) {
 
 /// Variables that show that a container moves KV cache.
 fn is_transport(name: &str) -> bool {
-    ["UCX_", "NIXL_", "VLLM_NIXL_", "MC_", "FI_", "SGLANG_DISAGG", "TRTLLM_NIXL"].iter().any(|p| name.starts_with(p))
+    ["UCX_", "NIXL_", "VLLM_NIXL_", "MC_", "FI_", "SGLANG_DISAGG", "TRTLLM_NIXL"]
+        .iter()
+        .any(|p| name.starts_with(p))
         || name == "KV_TRANSFER_CONFIG"
 }

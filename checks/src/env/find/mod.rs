@@ -36,7 +36,11 @@ pub(super) struct Surroundings {
 }
 
 /// All workers, and what is around them. Values of credentials are added to `hide`.
-pub(super) fn workers(documents: &[Document], maps: &Maps, hide: &mut Vec<Span>) -> (Vec<Worker>, Surroundings) {
+pub(super) fn workers(
+    documents: &[Document],
+    maps: &Maps,
+    hide: &mut Vec<Span>,
+) -> (Vec<Worker>, Surroundings) {
     let mut around = Surroundings::default();
     let mut drafts: Vec<Draft> = Vec::new();
     for document in documents {

@@ -53,7 +53,8 @@ pub(super) fn workload(node: &Rc<Node>, kind: &str, object: &str, name: &str, dr
             if let Some(annotations) = pod.metadata.as_ref().and_then(|m| m.get("annotations")) {
                 draft.annotations.push(Rc::clone(annotations));
             }
-            draft.patch = container.get("image").is_none() || (known && !selects && kind != "LeaderWorkerSet");
+            draft.patch =
+                container.get("image").is_none() || (known && !selects && kind != "LeaderWorkerSet");
             drafts.push(draft);
         }
     }

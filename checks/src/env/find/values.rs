@@ -13,7 +13,9 @@ const DEPTH_MAX: u32 = 16;
 /// Profiles, values and scenarios.
 pub(super) fn find(node: &Rc<Node>, drafts: &mut Vec<Draft>) {
     let is_profile = node.get("env").is_some_and(|e| e.is_map())
-        && (node.get("provider").is_some() || node.get("kv_backend").is_some() || node.get("device").is_some());
+        && (node.get("provider").is_some()
+            || node.get("kv_backend").is_some()
+            || node.get("device").is_some());
     if is_profile {
         profile(node, drafts);
     } else {
@@ -32,8 +34,12 @@ fn profile(node: &Rc<Node>, drafts: &mut Vec<Draft>) {
         draft.resources.push(device.with(Value::Map(vec![(key, Rc::clone(device))])));
     }
     draft.annotations.extend(node.get("annotations").cloned());
-    let roles: Vec<&str> =
-        node.at(&["target", "match"]).map_or(&[][..], |m| m.items()).iter().filter_map(|r| r.text()).collect();
+    let roles: Vec<&str> = node
+        .at(&["target", "match"])
+        .map_or(&[][..], |m| m.items())
+        .iter()
+        .filter_map(|r| r.text())
+        .collect();
     draft.role_hints.push(match roles.as_slice() {
         ["prefill"] => (Role::Prefill, "target.match".to_owned()),
         ["decode"] => (Role::Decode, "target.match".to_owned()),
@@ -87,7 +93,8 @@ fn section(node: &Rc<Node>, path: &[String]) -> Option<Draft> {
             _ => None,
         }
     });
-    let env = ["extraEnvVars", "extraEnv", "env", "envs"].iter().find_map(|k| node.get(k).filter(|e| e.is_list()));
+    let env =
+        ["extraEnvVars", "extraEnv", "env", "envs"].iter().find_map(|k| node.get(k).filter(|e| e.is_list()));
     if role.is_none() && stated.is_none() {
         return None;
     }
@@ -102,12 +109,14 @@ fn section(node: &Rc<Node>, path: &[String]) -> Option<Draft> {
     }
     draft.pod_spec = Some(Rc::clone(node));
     draft.resources.extend(node.get("resources").cloned());
-    draft.script = node.at(&["vllm", "customCommand"]).or_else(|| node.get("customCommand")).map(Launch::from_script);
+    draft.script =
+        node.at(&["vllm", "customCommand"]).or_else(|| node.get("customCommand")).map(Launch::from_script);
     draft.security.extend(node.at(&["extraContainerConfig", "securityContext"]).cloned());
     if let Some(stated) = stated {
         draft.role_hints.push(stated);
     }
     draft.path_role = role.map(|role| (role, format!("key {}", role.word())));
-    draft.partial = Some("values of a chart: render it first (helm template … | kvwire check env -)".to_owned());
+    draft.partial =
+        Some("values of a chart: render it first (helm template … | kvwire check env -)".to_owned());
     Some(draft)
 }

@@ -20,7 +20,10 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
         && worker.selection.is_nixl_ucx()
         && env.lacks("UCX_NET_DEVICES")
     {
-        let title = format!("NCCL_IB_HCA={} does not steer the KV cache, and UCX_NET_DEVICES is not set", setting.shown());
+        let title = format!(
+            "NCCL_IB_HCA={} does not steer the KV cache, and UCX_NET_DEVICES is not set",
+            setting.shown()
+        );
         out.about(finding("nccl-does-not-steer", Status::Warn, title), setting, "", worker);
     }
     if let (Some(setting), Library::Nixl(_)) = (env.get("UCX_TLS"), &worker.selection.library)
@@ -43,13 +46,17 @@ fn side_channel(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
                 v == "localhost" || v.starts_with("127.") || matches!(v, "0.0.0.0" | "::1" | "::" | "")
             });
             if local {
-                let title = format!("VLLM_NIXL_SIDE_CHANNEL_HOST={}: a peer on another node reaches itself there", setting.shown());
+                let title = format!(
+                    "VLLM_NIXL_SIDE_CHANNEL_HOST={}: a peer on another node reaches itself there",
+                    setting.shown()
+                );
                 out.about(finding("side-channel-host", Status::Fail, title).fix(FIX), setting, "", worker);
             }
         }
         // Dynamo's vLLM worker fills it in when it is unset.
         None if !worker.dynamo && worker.partial.is_none() => {
-            let status = match (worker.env.lacks("VLLM_NIXL_SIDE_CHANNEL_HOST"), scene.has_both_sides(worker)) {
+            let status = match (worker.env.lacks("VLLM_NIXL_SIDE_CHANNEL_HOST"), scene.has_both_sides(worker))
+            {
                 (false, _) => Status::Unknown,
                 (true, true) => Status::Fail,
                 (true, false) => Status::Warn,
@@ -84,10 +91,18 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
         let (status, what) = match versions.ucx_from(Version(1, 20, 0)) {
             Some(false) => (Status::Fail, "this UCX emulates RDMA on EFA"),
             Some(true) => (Status::Warn, "it needs srd, and libefa in the image"),
-            None => (Status::Warn, "depends on UCX: before 1.20 RDMA is emulated, after it needs srd and libefa in the image"),
+            None => (
+                Status::Warn,
+                "depends on UCX: before 1.20 RDMA is emulated, after it needs srd and libefa in the image",
+            ),
         };
-        let title = format!("EFA devices are requested, and KV cache goes through NIXL's UCX backend: {what}");
-        out.add(finding("efa-with-ucx", status, title).fix(libfabric_fix(worker.engine)), resource.span, Some(worker));
+        let title =
+            format!("EFA devices are requested, and KV cache goes through NIXL's UCX backend: {what}");
+        out.add(
+            finding("efa-with-ucx", status, title).fix(libfabric_fix(worker.engine)),
+            resource.span,
+            Some(worker),
+        );
     }
     let first_fi = env.settings().iter().find(|s| s.name.starts_with("FI_") && s.name != "FI_LOG_LEVEL");
     if let Some(setting) = first_fi
@@ -112,7 +127,12 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
         && value.split(',').any(|p| matches!(p, "tcp" | "sockets"))
     {
         let title = format!("FI_PROVIDER={value}: libfabric uses TCP");
-        out.about(finding("efa-rdma-off", Status::Fail, title).fix(entry("FI_PROVIDER", "efa")), setting, "", worker);
+        out.about(
+            finding("efa-rdma-off", Status::Fail, title).fix(entry("FI_PROVIDER", "efa")),
+            setting,
+            "",
+            worker,
+        );
     }
     let uses_efa = resource.is_some() || worker.selection.is_libfabric();
     if uses_efa && !worker.pod.privileged && worker.launch.span.line > 0 {
@@ -142,7 +162,8 @@ fn params(worker: &Worker, out: &mut Findings<'_>) {
                 format!("NIXL splits engine_config at every comma, also inside a value: {value}")
             }
             "device_list" => {
-                let odd = value.split(", ").find(|t| t.contains(':') || lists::device(t) == Device::Interface);
+                let odd =
+                    value.split(", ").find(|t| t.contains(':') || lists::device(t) == Device::Interface);
                 match odd {
                     Some(token) => format!("NIXL appends :1 to every name of device_list: {token}:1 does not exist"),
                     None if value.contains(',') && !value.contains(", ") => {
@@ -169,8 +190,12 @@ fn mooncake(worker: &Worker, out: &mut Findings<'_>) {
         let title = format!("MC_FORCE_TCP={} forces Mooncake to TCP; any value does", setting.shown());
         out.about(finding("mooncake-forced", status, title), setting, "MC_FORCE_TCP", worker);
     }
-    let forced: Vec<&str> = ["MC_FORCE_TCP", "MC_FORCE_MNNVL", "MC_FORCE_HCA"].into_iter().filter(|n| env.get(n).is_some()).collect();
-    if let (&[first, second, ..], Some(setting)) = (forced.as_slice(), forced.get(1).and_then(|n| env.get(n))) {
+    let forced: Vec<&str> = ["MC_FORCE_TCP", "MC_FORCE_MNNVL", "MC_FORCE_HCA"]
+        .into_iter()
+        .filter(|n| env.get(n).is_some())
+        .collect();
+    if let (&[first, second, ..], Some(setting)) = (forced.as_slice(), forced.get(1).and_then(|n| env.get(n)))
+    {
         let title = format!("{first} and {second} are both set: the first one decides");
         out.about(finding("mooncake-forced", Status::Warn, title), setting, second, worker);
     }
@@ -184,7 +209,8 @@ fn verbs_free_ucx(worker: &Worker, out: &mut Findings<'_>) {
         if installs {
             let uses = worker.env.settings().iter().any(|s| s.name.starts_with("UCX_IB_"));
             let status = if uses { Status::Fail } else { Status::Warn };
-            let title = format!("{} is UCX without RDMA; loaded in place of NIXL's own it leaves TCP", word.text);
+            let title =
+                format!("{} is UCX without RDMA; loaded in place of NIXL's own it leaves TCP", word.text);
             let span = out.sources.locate(word.span, &word.text);
             out.add(finding("ucx-without-verbs", status, title), span, Some(worker));
         }

@@ -11,8 +11,12 @@ pub(super) fn check(_scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>)
         let found = match oddity {
             Oddity::NotText(written) => {
                 let shown = secret::value(name, written);
-                finding("env-not-text", Status::Fail, format!("{name}: {shown} is not a text, and Kubernetes refuses it"))
-                    .fix(entry(name, &shown))
+                finding(
+                    "env-not-text",
+                    Status::Fail,
+                    format!("{name}: {shown} is not a text, and Kubernetes refuses it"),
+                )
+                .fix(entry(name, &shown))
             }
             Oddity::StrayKey(key) => {
                 let key = secret::text(key);
@@ -20,7 +24,11 @@ pub(super) fn check(_scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>)
                 let value = worker.env.text(name).map_or(String::new(), |v| secret::value(name, v));
                 finding("env-stray-key", Status::Fail, title).fix(entry(name, &format!("{value},{key}")))
             }
-            Oddity::Twice => finding("env-twice", Status::Warn, format!("{name} stands twice in one list, with different values")),
+            Oddity::Twice => finding(
+                "env-twice",
+                Status::Warn,
+                format!("{name} stands twice in one list, with different values"),
+            ),
             Oddity::ShellSyntax if is_transport(name) && name != "KV_TRANSFER_CONFIG" => {
                 finding("env-not-expanded", Status::Fail, format!("{name}: ${{…}} is not replaced in env"))
             }
@@ -73,13 +81,21 @@ fn placeholders(worker: &Worker, out: &mut Findings<'_>) {
 fn is_placeholder(text: &str) -> bool {
     let angle = text.find('<').is_some_and(|at| {
         let rest = &text[at + 1..];
-        rest.find('>').is_some_and(|end| end > 0 && rest[..end].chars().all(|c| c.is_alphanumeric() || " _-./".contains(c)))
+        rest.find('>').is_some_and(|end| {
+            end > 0 && rest[..end].chars().all(|c| c.is_alphanumeric() || " _-./".contains(c))
+        })
     });
-    angle || text.contains("YOUR-") || text.contains("YOUR_") || text.starts_with("your-") || text.contains("/your-")
+    angle
+        || text.contains("YOUR-")
+        || text.contains("YOUR_")
+        || text.starts_with("your-")
+        || text.contains("/your-")
 }
 
 /// Variables that decide the wire.
 fn is_transport(name: &str) -> bool {
-    ["UCX_", "NIXL_", "VLLM_NIXL_", "SGLANG_DISAGG", "TRTLLM_NIXL", "MC_", "FI_", "NCCL_"].iter().any(|p| name.starts_with(p))
+    ["UCX_", "NIXL_", "VLLM_NIXL_", "SGLANG_DISAGG", "TRTLLM_NIXL", "MC_", "FI_", "NCCL_"]
+        .iter()
+        .any(|p| name.starts_with(p))
         || name == "KV_TRANSFER_CONFIG"
 }

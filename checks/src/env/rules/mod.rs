@@ -81,9 +81,11 @@ impl Scene<'_> {
             return Some(format!("{}: {}", resource.name, resource.amount));
         }
         for (claim, template) in &worker.pod.pod_claims {
-            let classes = self.around.claims.iter().find(|(name, _)| name == template).map(|(_, c)| c.as_str());
+            let classes =
+                self.around.claims.iter().find(|(name, _)| name == template).map(|(_, c)| c.as_str());
             let words = format!("{} {template} {}", claim.text, classes.unwrap_or("")).to_ascii_lowercase();
-            if ["rdma", "nic", "roce", "efa", "infiniband", "sriov", "hca"].iter().any(|w| words.contains(w)) {
+            if ["rdma", "nic", "roce", "efa", "infiniband", "sriov", "hca"].iter().any(|w| words.contains(w))
+            {
                 return Some(format!("claim {}", claim.text));
             }
         }
@@ -99,7 +101,9 @@ impl Scene<'_> {
 pub(super) fn is_fabric(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.contains('/')
-        && ["rdma", "/efa", "infiniband", "roce", "sriov", "mlnx", "hca", "/ib", "hostdev"].iter().any(|w| lower.contains(w))
+        && ["rdma", "/efa", "infiniband", "roce", "sriov", "mlnx", "hca", "/ib", "hostdev"]
+            .iter()
+            .any(|w| lower.contains(w))
 }
 
 /// Collects findings; the same one for several workers is stated once.

@@ -34,12 +34,20 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
     }
 }
 
-fn name(scene: &Scene<'_>, catalogue: &Catalogue, setting: &Setting, worker: &Worker, out: &mut Findings<'_>) {
+fn name(
+    scene: &Scene<'_>,
+    catalogue: &Catalogue,
+    setting: &Setting,
+    worker: &Worker,
+    out: &mut Findings<'_>,
+) {
     let name = setting.name.as_str();
     if let Some(known) = catalogue.get(name) {
         let nixl = matches!(worker.selection.library, Library::Nixl(_) | Library::Unknown);
         let (id, title) = match known.effect {
-            Effect::UnknownName => ("unknown-variable", format!("{name} is read by no program: {}", known.why)),
+            Effect::UnknownName => {
+                ("unknown-variable", format!("{name} is read by no program: {}", known.why))
+            }
             Effect::Removed => match scene.versions(worker).ucx.zip(Version::read(known.until)) {
                 Some((ucx, until)) if ucx < until => return,
                 _ => ("no-effect", format!("{name} does nothing: {}", known.why)),
@@ -67,7 +75,8 @@ fn name(scene: &Scene<'_>, catalogue: &Catalogue, setting: &Setting, worker: &Wo
     if name.starts_with("UCX_") && !catalogue.knows(name) {
         let near = catalogue.nearest(name);
         let hint = near.map_or(String::new(), |n| format!("; is {n} meant?"));
-        let mut found = finding("unknown-variable", Status::Warn, format!("UCX has no variable {name}{hint}"));
+        let mut found =
+            finding("unknown-variable", Status::Warn, format!("UCX has no variable {name}{hint}"));
         if let Some(near) = near {
             found = found.fix(entry(near, &setting.shown()));
         }
@@ -121,7 +130,8 @@ fn wrong_reader(setting: &Setting, worker: &Worker, out: &mut Findings<'_>) {
     } else {
         return;
     };
-    if matches!(worker.engine, Engine::Vllm | Engine::Sglang | Engine::TensorRtLlm) && worker.engine != reader {
+    if matches!(worker.engine, Engine::Vllm | Engine::Sglang | Engine::TensorRtLlm) && worker.engine != reader
+    {
         let title = format!("{name} is for {}, and this worker runs {}", reader.word(), worker.engine.word());
         out.about(finding("backend-selector", Status::Warn, title), setting, name, worker);
     }
@@ -198,11 +208,22 @@ fn hygiene(setting: &Setting, worker: &Worker, out: &mut Findings<'_>) {
         }
         "NCCL_DEBUG" if is(&["trace"]) => ("debug-output", Status::Warn, "NCCL traces every call"),
         "NIXL_LOG_LEVEL" if is(&["trace"]) => ("debug-output", Status::Warn, "NIXL traces every call"),
-        "UCX_WARN_UNUSED_ENV_VARS" | "UCX_WARN_INVALID_CONFIG" if value::is_off(text) => {
-            ("warnings-hidden", Status::Warn, "UCX does not warn about names, devices and transports that do not exist")
-        }
-        "UCX_LOG_FILE" if !text.is_empty() && !text.contains("%p") && !"stdout".starts_with(&lower) && !"stderr".starts_with(&lower) => {
-            ("ucx-can-abort", Status::Warn, "UCX aborts when it cannot write the file, and processes of one pod overwrite it: use %p, and a folder that exists")
+        "UCX_WARN_UNUSED_ENV_VARS" | "UCX_WARN_INVALID_CONFIG" if value::is_off(text) => (
+            "warnings-hidden",
+            Status::Warn,
+            "UCX does not warn about names, devices and transports that do not exist",
+        ),
+        "UCX_LOG_FILE"
+            if !text.is_empty()
+                && !text.contains("%p")
+                && !"stdout".starts_with(&lower)
+                && !"stderr".starts_with(&lower) =>
+        {
+            (
+                "ucx-can-abort",
+                Status::Warn,
+                "UCX aborts when it cannot write the file, and processes of one pod overwrite it: use %p, and a folder that exists",
+            )
         }
         "UCX_HANDLE_ERRORS" if lower.contains("freeze") || lower.contains("debug") => {
             ("ucx-can-abort", Status::Fail, "a crashed worker hangs instead of ending, and is not restarted")
@@ -227,7 +248,10 @@ fn nccl(setting: &Setting, worker: &Worker, out: &mut Findings<'_>) {
         }
         ("NCCL_IB_HCA" | "NCCL_EXCLUDE_IB_HCA", list) => {
             use super::super::lists::{Device, device};
-            let odd = list.split(',').find(|d| !d.trim_start_matches(['^', '=']).is_empty() && device(d.trim_start_matches(['^', '='])) == Device::Unknown);
+            let odd = list.split(',').find(|d| {
+                !d.trim_start_matches(['^', '=']).is_empty()
+                    && device(d.trim_start_matches(['^', '='])) == Device::Unknown
+            });
             if let Some(odd) = odd.filter(|d| d.chars().any(|c| c.is_ascii_digit())) {
                 let title = format!("{}: {odd} has the form of no known device", setting.name);
                 out.about(finding("device-name-unknown", Status::Warn, title), setting, odd, worker);

@@ -11,9 +11,19 @@ use crate::Status;
 
 /// What must be the same on both sides.
 const SAME: &[&str] = &[
-    "UCX_TLS", "UCX_PROTO_ENABLE", "UCX_UNIFIED_MODE", "UCX_ADDRESS_VERSION", "NIXL_ETCD_NAMESPACE",
-    "NIXL_ETCD_ENDPOINTS", "VLLM_KV_CACHE_LAYOUT", "VLLM_SSM_CONV_STATE_LAYOUT", "UCX_IB_TRAFFIC_CLASS", "UCX_IB_SL",
-    "UCX_IB_PKEY", "UCX_IB_GPU_DIRECT_RDMA", "UCX_CUDA_IPC_ENABLE_MNNVL",
+    "UCX_TLS",
+    "UCX_PROTO_ENABLE",
+    "UCX_UNIFIED_MODE",
+    "UCX_ADDRESS_VERSION",
+    "NIXL_ETCD_NAMESPACE",
+    "NIXL_ETCD_ENDPOINTS",
+    "VLLM_KV_CACHE_LAYOUT",
+    "VLLM_SSM_CONV_STATE_LAYOUT",
+    "UCX_IB_TRAFFIC_CLASS",
+    "UCX_IB_SL",
+    "UCX_IB_PKEY",
+    "UCX_IB_GPU_DIRECT_RDMA",
+    "UCX_CUDA_IPC_ENABLE_MNNVL",
 ];
 
 pub(super) fn check(scene: &Scene<'_>, out: &mut Findings<'_>) {
@@ -38,7 +48,9 @@ pub(super) fn check(scene: &Scene<'_>, out: &mut Findings<'_>) {
 
 /// Every decode worker with the first prefill worker, and the other way round: enough to see a difference.
 fn pairs<'a>(prefill: &[&'a Worker], decode: &[&'a Worker]) -> Vec<(&'a Worker, &'a Worker)> {
-    let (Some(first_prefill), Some(first_decode)) = (prefill.first(), decode.first()) else { return Vec::new() };
+    let (Some(first_prefill), Some(first_decode)) = (prefill.first(), decode.first()) else {
+        return Vec::new();
+    };
     let mut pairs: Vec<_> = decode.iter().map(|d| (*first_prefill, *d)).collect();
     pairs.extend(prefill.iter().skip(1).map(|p| (*p, *first_decode)));
     pairs
@@ -50,12 +62,18 @@ fn side(out: &Findings<'_>, worker: &Worker, shown: &str, span: Span) -> String 
 }
 
 fn settings((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
-    let steers = |name: &str| ["UCX_", "NIXL_", "VLLM_KV_", "VLLM_SSM", "FI_", "MC_"].iter().any(|p| name.starts_with(p));
+    let steers = |name: &str| {
+        ["UCX_", "NIXL_", "VLLM_KV_", "VLLM_SSM", "FI_", "MC_"].iter().any(|p| name.starts_with(p))
+    };
     // Each pod may have its own of these.
     let own = |name: &str| {
-        name.contains("LOG") || name.contains("TELEMETRY") || name.contains("SIDE_CHANNEL") || name.ends_with("NET_DEVICES")
+        name.contains("LOG")
+            || name.contains("TELEMETRY")
+            || name.contains("SIDE_CHANNEL")
+            || name.ends_with("NET_DEVICES")
     };
-    let mut names: Vec<&str> = prefill.env.settings().iter().chain(decode.env.settings()).map(|s| s.name.as_str()).collect();
+    let mut names: Vec<&str> =
+        prefill.env.settings().iter().chain(decode.env.settings()).map(|s| s.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     for name in names.into_iter().filter(|n| steers(n) && !own(n)) {
@@ -68,7 +86,8 @@ fn settings((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
                 }
                 let must = SAME.contains(&name);
                 let status = if must { Status::Fail } else { Status::Warn };
-                let title = format!("{name} differs between prefill and decode: {} and {}", a.shown(), b.shown());
+                let title =
+                    format!("{name} differs between prefill and decode: {} and {}", a.shown(), b.shown());
                 let lines = [side(out, prefill, &a.shown(), a.span), side(out, decode, &b.shown(), b.span)];
                 let found = finding("roles-differ", status, title).evidence(lines).worker(&prefill.name);
                 out.about(found, b, "", decode);
@@ -82,7 +101,8 @@ fn settings((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
                 let status = if without.env.lacks(name) { Status::Warn } else { Status::Unknown };
                 let unseen = if status == Status::Unknown { ", as far as the input says" } else { "" };
                 let title = format!("{name} is set on {} only{unseen}", with.role.word());
-                let lines = [side(out, with, &one.shown(), one.span), side(out, without, "not set", without.span)];
+                let lines =
+                    [side(out, with, &one.shown(), one.span), side(out, without, "not set", without.span)];
                 let found = finding("roles-asymmetric", status, title).evidence(lines).worker(&without.name);
                 out.about(found, one, name, with);
             }
@@ -117,7 +137,8 @@ fn selections((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
         let found = finding("roles-differ", Status::Fail, title).evidence(lines).worker(&prefill.name);
         out.add(found, b.span, Some(decode));
     }
-    if prefill.engine != decode.engine && prefill.launch.program.is_some() && decode.launch.program.is_some() {
+    if prefill.engine != decode.engine && prefill.launch.program.is_some() && decode.launch.program.is_some()
+    {
         let title = format!("prefill runs {} and decode {}", prefill.engine.word(), decode.engine.word());
         let found = finding("roles-differ", Status::Fail, title).worker(&prefill.name);
         out.add(found, decode.span, Some(decode));
@@ -151,10 +172,13 @@ fn ports((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
         return;
     }
     let base = |w: &Worker| w.env.get(NAME).map_or(Some(5600), |s| s.text()?.parse::<u32>().ok());
-    let ranks = |w: &Worker| w.launch.flag(&["data-parallel-size", "dp"]).and_then(|f| f.value.parse().ok()).unwrap_or(1);
+    let ranks = |w: &Worker| {
+        w.launch.flag(&["data-parallel-size", "dp"]).and_then(|f| f.value.parse().ok()).unwrap_or(1)
+    };
     let (Some(a), Some(b)) = (base(prefill), base(decode)) else { return };
     if a < b + ranks(decode) && b < a + ranks(prefill) {
-        let title = format!("prefill and decode both take side channel port {} on the host's network", a.max(b));
+        let title =
+            format!("prefill and decode both take side channel port {} on the host's network", a.max(b));
         let found = finding("side-channel-port", Status::Fail, title).worker(&prefill.name);
         let span = decode.env.get(NAME).map_or(decode.span, |s| s.span);
         out.add(found, span, Some(decode));

@@ -18,19 +18,32 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
 }
 
 fn fabric(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
-    if matches!(worker.selection.library, Library::Other(_)) || scene.fabric(worker).is_some() || scene.has_imex(worker) {
+    if matches!(worker.selection.library, Library::Other(_))
+        || scene.fabric(worker).is_some()
+        || scene.has_imex(worker)
+    {
         return;
     }
     let both = scene.has_both_sides(worker);
     let (status, title) = if worker.pod.privileged {
         // A privileged container sees the host's devices, /dev/infiniband among them.
-        (Status::Warn, "no RDMA device is requested; the container is privileged and may see the host's, of which nothing is reserved")
+        (
+            Status::Warn,
+            "no RDMA device is requested; the container is privileged and may see the host's, of which nothing is reserved",
+        )
     } else if both {
         (Status::Fail, "nothing gives the pod an RDMA device or NVLink to other pods: KV cache takes TCP")
     } else {
-        (Status::Warn, "nothing here gives the pod an RDMA device or NVLink to other pods; an overlay would have to")
+        (
+            Status::Warn,
+            "nothing here gives the pod an RDMA device or NVLink to other pods; an overlay would have to",
+        )
     };
-    let detail = if worker.pod.nodes > 1 { format!("one replica spans {} nodes", worker.pod.nodes) } else { String::new() };
+    let detail = if worker.pod.nodes > 1 {
+        format!("one replica spans {} nodes", worker.pod.nodes)
+    } else {
+        String::new()
+    };
     let fix = if worker.dynamo {
         "resources:\n  limits:\n    custom:\n      rdma/ib: \"1\""
     } else {
@@ -41,9 +54,11 @@ fn fabric(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
 
 fn memlock(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
     let Some(fabric) = scene.fabric(worker) else { return };
-    let has = worker.pod.privileged || worker.pod.capabilities.iter().any(|c| matches!(c.text.as_str(), "IPC_LOCK" | "ALL"));
+    let has = worker.pod.privileged
+        || worker.pod.capabilities.iter().any(|c| matches!(c.text.as_str(), "IPC_LOCK" | "ALL"));
     if !has {
-        let title = "the container lacks IPC_LOCK: whether RDMA can pin memory depends on the node's default limit";
+        let title =
+            "the container lacks IPC_LOCK: whether RDMA can pin memory depends on the node's default limit";
         let fix = "securityContext:\n  capabilities:\n    add: [IPC_LOCK]";
         let span = worker.pod.resources.iter().find(|r| is_fabric(&r.name)).map_or(worker.span, |r| r.span);
         out.add(finding("memlock", Status::Warn, title).evidence([fabric]).fix(fix), span, Some(worker));
@@ -52,7 +67,8 @@ fn memlock(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
 
 fn counts(worker: &Worker, out: &mut Findings<'_>) {
     let Some(gpus) = worker.gpus() else { return };
-    let fabric = worker.pod.resources.iter().find(|r| is_fabric(&r.name) && !r.name.contains("networking.gke.io"));
+    let fabric =
+        worker.pod.resources.iter().find(|r| is_fabric(&r.name) && !r.name.contains("networking.gke.io"));
     let Some(resource) = fabric else { return };
     let Ok(devices) = resource.amount.parse::<u32>() else { return };
     // One unit is often a ticket for all cards of the node.
@@ -64,9 +80,13 @@ fn counts(worker: &Worker, out: &mut Findings<'_>) {
 
 fn claims(worker: &Worker, out: &mut Findings<'_>) {
     for claim in &worker.pod.container_claims {
-        if worker.partial.is_none() && !worker.pod.pod_claims.iter().any(|(name, _)| name.text == claim.text) {
+        if worker.partial.is_none() && !worker.pod.pod_claims.iter().any(|(name, _)| name.text == claim.text)
+        {
             let title = format!("the container uses the claim {}, which the pod does not have", claim.text);
-            let fix = format!("resourceClaims:\n  - name: {0}\n    resourceClaimTemplateName: <template of {0}>", claim.text);
+            let fix = format!(
+                "resourceClaims:\n  - name: {0}\n    resourceClaimTemplateName: <template of {0}>",
+                claim.text
+            );
             out.add(finding("claim-incomplete", Status::Fail, title).fix(fix), claim.span, Some(worker));
         }
     }
@@ -82,7 +102,11 @@ fn claims(worker: &Worker, out: &mut Findings<'_>) {
 /// Networks that are requested as resources, and those that the annotation attaches.
 fn gke_networks(worker: &Worker, out: &mut Findings<'_>) {
     const PREFIX: &str = "networking.gke.io.networks/";
-    let Some((_, annotation)) = worker.pod.annotations.iter().find(|(k, _)| k == "networking.gke.io/interfaces") else { return };
+    let Some((_, annotation)) =
+        worker.pod.annotations.iter().find(|(k, _)| k == "networking.gke.io/interfaces")
+    else {
+        return;
+    };
     let attached: Vec<&str> = annotation
         .text
         .split("\"network\"")
@@ -90,20 +114,28 @@ fn gke_networks(worker: &Worker, out: &mut Findings<'_>) {
         .filter_map(|rest| rest.split('"').nth(1))
         .filter(|n| *n != "default")
         .collect();
-    let requested: Vec<&str> =
-        worker.pod.resources.iter().filter_map(|r| r.name.strip_prefix(PREFIX)).filter(|n| !n.ends_with(".IP")).collect();
+    let requested: Vec<&str> = worker
+        .pod
+        .resources
+        .iter()
+        .filter_map(|r| r.name.strip_prefix(PREFIX))
+        .filter(|n| !n.ends_with(".IP"))
+        .collect();
     if requested.is_empty() && worker.partial.is_some() {
         return;
     }
     for name in &attached {
         if !requested.contains(name) {
-            let title = format!("the network {name} is attached in the annotation and not requested as a resource");
+            let title =
+                format!("the network {name} is attached in the annotation and not requested as a resource");
             let fix = format!("{PREFIX}{name}: \"1\"");
             let span = out.sources.locate(annotation.span, name);
             out.add(finding("gke-networks", Status::Fail, title).fix(fix), span, Some(worker));
         }
     }
-    for resource in worker.pod.resources.iter().filter(|r| r.name.starts_with(PREFIX) && !r.name.ends_with(".IP")) {
+    for resource in
+        worker.pod.resources.iter().filter(|r| r.name.starts_with(PREFIX) && !r.name.ends_with(".IP"))
+    {
         if !attached.contains(&&resource.name[PREFIX.len()..]) {
             let title = format!("{} is requested and not attached in the annotation", resource.name);
             out.add(finding("gke-networks", Status::Fail, title), resource.span, Some(worker));

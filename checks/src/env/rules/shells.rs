@@ -44,7 +44,8 @@ fn sets_e(before: &[Command]) -> bool {
     before.iter().any(|c| {
         c.words.first().is_some_and(|w| w.text == "set")
             && c.words.iter().skip(1).any(|w| {
-                w.text == "errexit" || (w.text.starts_with('-') && !w.text.starts_with("--") && w.text.contains('e'))
+                w.text == "errexit"
+                    || (w.text.starts_with('-') && !w.text.starts_with("--") && w.text.contains('e'))
             })
     })
 }
@@ -52,12 +53,17 @@ fn sets_e(before: &[Command]) -> bool {
 /// `ulimit -l unlimited python3 …`: the worker's words are arguments of ulimit.
 fn swallowed(command: &Command, worker: &Worker, out: &mut Findings<'_>) {
     let extra = command.words.iter().skip(1).find(|w| {
-        !w.text.starts_with('-') && w.text != "unlimited" && w.text != "hard" && w.text != "soft"
-            && !w.dynamic && !w.text.bytes().all(|b| b.is_ascii_digit())
+        !w.text.starts_with('-')
+            && w.text != "unlimited"
+            && w.text != "hard"
+            && w.text != "soft"
+            && !w.dynamic
+            && !w.text.bytes().all(|b| b.is_ascii_digit())
             && !w.text.starts_with(['>', '<', '2'])
     });
     if let Some(word) = extra {
-        let title = format!("`{}` and what follows are arguments of ulimit: the worker never starts", word.text);
+        let title =
+            format!("`{}` and what follows are arguments of ulimit: the worker never starts", word.text);
         let span = out.sources.locate(command.words[0].span, "ulimit");
         let found = finding("worker-never-starts", Status::Fail, title).fix("ulimit -l unlimited && …");
         out.add(found, span, Some(worker));

@@ -83,13 +83,15 @@ fn transports(scene: &Scene<'_>, worker: &Worker, tls: &AllowList, out: &mut Fin
             out.about(finding("nvlink-unused", Status::Ok, title), setting, "", worker);
         } else if cuda_ipc && !mnnvl_off {
             let status = certain(scene, worker);
-            let title = format!("UCX_TLS counts on NVLink, and the pod has no claim on an IMEX channel: {by_tcp}");
+            let title =
+                format!("UCX_TLS counts on NVLink, and the pod has no claim on an IMEX channel: {by_tcp}");
             let fix = "resourceClaims:\n  - name: compute-domain-channel\n    resourceClaimTemplateName: <ComputeDomain's template>\n# and in the container\nresources:\n  claims:\n    - name: compute-domain-channel";
             out.about(finding("imex-claim-missing", status, title).fix(fix), setting, "", worker);
         } else {
             let only_ud = tls.allows_any(&["ud_mlx5", "ud_verbs"]);
             let title = if only_ud {
-                "UCX_TLS leaves only ud, which has no put and get: NIXL's transfers are emulated in software".to_owned()
+                "UCX_TLS leaves only ud, which has no put and get: NIXL's transfers are emulated in software"
+                    .to_owned()
             } else {
                 format!("UCX_TLS leaves no RDMA transport: {by_tcp}")
             };
@@ -101,25 +103,37 @@ fn transports(scene: &Scene<'_>, worker: &Worker, tls: &AllowList, out: &mut Fin
         let what = match scene.versions(worker).nixl_from(Version(1, 5, 0)) {
             Some(true) => "NIXL refuses to start on a GPU node",
             Some(false) => "UCX takes GPU memory for host memory, and registration fails",
-            None => "depends on NIXL: 1.5 and later refuse to start on a GPU node, older ones fail at registration",
+            None => {
+                "depends on NIXL: 1.5 and later refuse to start on a GPU node, older ones fail at registration"
+            }
         };
         let value = setting.text().unwrap_or("");
         let fixed = match tls.mode {
             Mode::Deny => {
-                let kept: Vec<&str> =
-                    tls.tokens.iter().map(String::as_str).filter(|t| !matches!(*t, "cuda" | "cuda_copy")).collect();
+                let kept: Vec<&str> = tls
+                    .tokens
+                    .iter()
+                    .map(String::as_str)
+                    .filter(|t| !matches!(*t, "cuda" | "cuda_copy"))
+                    .collect();
                 if kept.is_empty() { "all".to_owned() } else { format!("^{}", kept.join(",")) }
             }
             _ => format!("{value},cuda_copy"),
         };
         let title = format!("UCX_TLS is without cuda_copy: {what}");
-        out.about(finding("tls-without-cuda", Status::Fail, title).fix(entry("UCX_TLS", &fixed)), setting, "", worker);
+        out.about(
+            finding("tls-without-cuda", Status::Fail, title).fix(entry("UCX_TLS", &fixed)),
+            setting,
+            "",
+            worker,
+        );
     }
     if tcp && (rdma || cuda_ipc) {
         fallback(scene, worker, tls, out);
     }
     if !cuda_ipc && tls.allows("cuda_copy") && rdma {
-        let title = "UCX_TLS excludes cuda_ipc: NVLink is not used for KV cache, within a node or between nodes";
+        let title =
+            "UCX_TLS excludes cuda_ipc: NVLink is not used for KV cache, within a node or between nodes";
         out.about(finding("nvlink-unused", Status::Ok, title), setting, "cuda_ipc", worker);
     }
     missing_from_build(scene, worker, tls, out);
@@ -172,10 +186,20 @@ fn missing_from_build(scene: &Scene<'_>, worker: &Worker, tls: &AllowList, out: 
         out.about(finding("transport-not-in-build", status, title).fix(fix), setting, token, worker);
     }
     let named = |name: &str| tls.tokens.iter().any(|t| t == name);
-    if named("gdr_copy") && !named("cuda_copy") && !named("cuda") && versions.nixl_from(Version(1, 3, 0)) != Some(false) {
-        let title = "UCX_TLS names gdr_copy as the only helper for GPU memory; NIXL packages from 1.3 on have none";
+    if named("gdr_copy")
+        && !named("cuda_copy")
+        && !named("cuda")
+        && versions.nixl_from(Version(1, 3, 0)) != Some(false)
+    {
+        let title =
+            "UCX_TLS names gdr_copy as the only helper for GPU memory; NIXL packages from 1.3 on have none";
         let fix = entry("UCX_TLS", "rc,cuda_copy,cuda_ipc");
-        out.about(finding("transport-not-in-build", Status::Fail, title).fix(fix), setting, "gdr_copy", worker);
+        out.about(
+            finding("transport-not-in-build", Status::Fail, title).fix(fix),
+            setting,
+            "gdr_copy",
+            worker,
+        );
     }
 }
 
@@ -184,7 +208,8 @@ fn devices(worker: &Worker, tls: Option<&AllowList>, out: &mut Findings<'_>) {
     let Some(value) = setting.text() else { return };
     let list = lists::parse(value);
     grammar("UCX_NET_DEVICES", &list, worker, out);
-    let names: Vec<&str> = list.tokens.iter().map(|t| t.trim()).filter(|t| !t.is_empty() && *t != "all").collect();
+    let names: Vec<&str> =
+        list.tokens.iter().map(|t| t.trim()).filter(|t| !t.is_empty() && *t != "all").collect();
     for name in &names {
         if lists::device(name) == Device::Unknown && !name.starts_with('^') && !name.contains('*') {
             let title = format!("UCX_NET_DEVICES: {name} has the form of no known device");
@@ -200,8 +225,13 @@ fn devices(worker: &Worker, tls: Option<&AllowList>, out: &mut Findings<'_>) {
     }
     let rdma: Vec<&&str> = names.iter().filter(|n| lists::device(n) == Device::Rdma).collect();
     let wanted = tls.is_none_or(|t| t.allows_any(RDMA));
-    if rdma.is_empty() && names.iter().all(|n| lists::device(n) == Device::Interface) && wanted && !names.is_empty() {
-        let title = format!("UCX_NET_DEVICES names network interfaces only ({value}): every RDMA device is excluded");
+    if rdma.is_empty()
+        && names.iter().all(|n| lists::device(n) == Device::Interface)
+        && wanted
+        && !names.is_empty()
+    {
+        let title =
+            format!("UCX_NET_DEVICES names network interfaces only ({value}): every RDMA device is excluded");
         out.about(finding("net-devices-without-rdma", Status::Fail, title), setting, "", worker);
     }
     if !rdma.is_empty() && !wanted {
@@ -223,12 +253,17 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
         && let Some(value) = setting.text()
         && !value.eq_ignore_ascii_case("inf")
     {
-        let no_handling = worker.selection.params.iter().any(|(k, v, _)| k == "ucx_error_handling_mode" && v == "none");
+        let no_handling =
+            worker.selection.params.iter().any(|(k, v, _)| k == "ucx_error_handling_mode" && v == "none");
         let lossy = worker.pod.resources.iter().any(|r| r.name.contains("/efa"))
-            || tls.is_some_and(|t| t.mode == Mode::Allow && t.allows_any(&["rc_verbs", "srd"]) && !t.allows("rc_mlx5"));
+            || tls.is_some_and(|t| {
+                t.mode == Mode::Allow && t.allows_any(&["rc_verbs", "srd"]) && !t.allows("rc_mlx5")
+            });
         let status = if lossy { Status::Fail } else { Status::Warn };
         if !no_handling {
-            let title = format!("UCX_RNDV_THRESH={value} replaces the inf that NIXL sets: lanes without RMA invalidation (rc_verbs, srd, cma, tcp) are lost");
+            let title = format!(
+                "UCX_RNDV_THRESH={value} replaces the inf that NIXL sets: lanes without RMA invalidation (rc_verbs, srd, cma, tcp) are lost"
+            );
             out.about(finding("rndv-thresh-set", status, title), setting, "", worker);
         }
     }
@@ -240,7 +275,8 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
                 out.about(finding("gpu-direct-off", Status::Fail, title).fix(fix), setting, "", worker);
             }
             Some(value) if is_on(value) => {
-                let title = "GPUDirect RDMA is required: a node without nvidia_peermem and dma-buf loses its cards";
+                let title =
+                    "GPUDirect RDMA is required: a node without nvidia_peermem and dma-buf loses its cards";
                 out.about(finding("gpu-direct-required", Status::Ok, title), setting, "", worker);
             }
             _ => {}
@@ -258,7 +294,11 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
         out.about(finding("gid-index", status, title), setting, "", worker);
     }
     for (name, bad, what) in [
-        ("UCX_PROTO_ENABLE", is_off as fn(&str) -> bool, "NIXL transfers fail without UCX's protocol selection"),
+        (
+            "UCX_PROTO_ENABLE",
+            is_off as fn(&str) -> bool,
+            "NIXL transfers fail without UCX's protocol selection",
+        ),
         ("UCX_UNIFIED_MODE", is_on, "unified mode assumes the same devices on prefill and decode nodes"),
     ] {
         if let Some(setting) = env.get(name)
@@ -285,7 +325,8 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
             _ => false,
         };
         if takes("cuda") {
-            let title = format!("UCX_MODULES={value} takes the cuda module away: GPU memory is unknown to UCX");
+            let title =
+                format!("UCX_MODULES={value} takes the cuda module away: GPU memory is unknown to UCX");
             out.about(finding("tls-without-cuda", Status::Fail, title), setting, "", worker);
         }
         if takes("ib") {

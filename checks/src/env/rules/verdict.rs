@@ -7,11 +7,15 @@ use crate::Status;
 
 /// True when the worker has a peer that KV cache goes to or comes from, or may have one.
 pub(super) fn is_apart(worker: &Worker) -> bool {
-    let transport = worker.env.settings().iter().any(|s| {
-        ["UCX_", "NIXL_", "VLLM_NIXL_", "FI_", "MC_"].iter().any(|p| s.name.starts_with(p))
-    });
+    let transport = worker
+        .env
+        .settings()
+        .iter()
+        .any(|s| ["UCX_", "NIXL_", "VLLM_NIXL_", "FI_", "MC_"].iter().any(|p| s.name.starts_with(p)));
     worker.selection.disaggregated.unwrap_or(
-        transport || worker.partial.is_some() || matches!(worker.role, Role::Prefill | Role::Decode) && worker.role_from != "its name",
+        transport
+            || worker.partial.is_some()
+            || matches!(worker.role, Role::Prefill | Role::Decode) && worker.role_from != "its name",
     )
 }
 
@@ -30,9 +34,16 @@ pub(super) fn check(scene: &Scene<'_>, out: &mut Findings<'_>) {
         if !is_apart(worker) {
             let named = matches!(worker.role, Role::Prefill | Role::Decode);
             let (status, title) = if named {
-                (Status::Unknown, format!("{} by {}, and no sign of a KV connector", worker.role.word(), worker.role_from))
+                (
+                    Status::Unknown,
+                    format!("{} by {}, and no sign of a KV connector", worker.role.word(), worker.role_from),
+                )
             } else {
-                (Status::Skipped, "no disaggregation: no flag, connector or variable by which KV cache leaves this worker".to_owned())
+                (
+                    Status::Skipped,
+                    "no disaggregation: no flag, connector or variable by which KV cache leaves this worker"
+                        .to_owned(),
+                )
             };
             out.add(finding("not-disaggregated", status, title), worker.span, Some(worker));
             continue;
@@ -60,5 +71,7 @@ fn active_test(worker: &Worker) -> String {
         (Library::Nixl(_), Engine::TensorRtLlm | Engine::Sglang) => "WRITE",
         _ => "READ",
     };
-    format!("run the active test between a prefill and a decode node: `kvwire target` there, and here `kvwire initiator --op {op} --expect rdma`")
+    format!(
+        "run the active test between a prefill and a decode node: `kvwire target` there, and here `kvwire initiator --op {op} --expect rdma`"
+    )
 }

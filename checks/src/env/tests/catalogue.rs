@@ -35,7 +35,11 @@ fn names_are_inherited_between_transports_and_misspelt_ones_are_not_known() {
     for name in ["UCX_RC_MLX5_TIMEOUT", "UCX_UD_VERBS_SL", "UCX_GDR_COPY_BW", "UCX_DC_MLX5_TX_QUEUE_LEN"] {
         assert!(catalogue().knows(name), "{name}");
     }
-    for (name, near) in [("UCX_NET_DEVICE", "UCX_NET_DEVICES"), ("UCX_TSL", "UCX_TLS"), ("NIXL_PLUGIN_DIRR", "NIXL_PLUGIN_DIR")] {
+    for (name, near) in [
+        ("UCX_NET_DEVICE", "UCX_NET_DEVICES"),
+        ("UCX_TSL", "UCX_TLS"),
+        ("NIXL_PLUGIN_DIRR", "NIXL_PLUGIN_DIR"),
+    ] {
         assert!(!catalogue().knows(name), "{name}");
         assert_eq!(catalogue().nearest(name), Some(near));
     }

@@ -65,7 +65,8 @@ fn kustomizations_in_a_circle_end() {
     let folder = tempfile::tempdir().unwrap();
     for (name, other) in [("a", "b"), ("b", "a")] {
         fs::create_dir(folder.path().join(name)).unwrap();
-        fs::write(folder.path().join(name).join("kustomization.yaml"), format!("resources: [../{other}]\n")).unwrap();
+        fs::write(folder.path().join(name).join("kustomization.yaml"), format!("resources: [../{other}]\n"))
+            .unwrap();
     }
     let paths = [folder.path().join("a")];
     let report = check(&paths, &mut std::io::empty(), &Options::default());
@@ -91,7 +92,8 @@ fn an_empty_input_judges_nothing() {
 
 #[test]
 fn a_credential_is_in_no_part_of_the_report() {
-    let secrets = ["hf_abcdefghijklmnopqrst", "hunter2-very-private", "c2VjcmV0LWRhdGE=", "AKIAABCDEFGHIJKLMNOP"];
+    let secrets =
+        ["hf_abcdefghijklmnopqrst", "hunter2-very-private", "c2VjcmV0LWRhdGE=", "AKIAABCDEFGHIJKLMNOP"];
     let env = "- {name: HF_TOKEN, value: hf_abcdefghijklmnopqrst}\n- name: DB_PASSWORD\n  value: hunter2-very-private\n- {name: UCX_TLS, value: AKIAABCDEFGHIJKLMNOP}\n- {name: NIXL_ETCD_ENDPOINTS, value: 'http://u:hunter2-very-private@e:2379'}\n- {name: DB_PASSWORD, value: hunter2-very-private, stray: x}\n";
     let text = format!(
         "kind: Secret\nmetadata: {{name: s}}\ndata:\n  token: c2VjcmV0LWRhdGE=\n  token: c2VjcmV0LWRhdGE=\n---\n{}",
@@ -114,7 +116,10 @@ fn graph_with(env: &str) -> String {
 #[test]
 fn a_secret_is_never_resolved_even_when_it_is_in_the_input() {
     let env = "- {name: UCX_TLS, valueFrom: {secretKeyRef: {name: s, key: tls}}}\n";
-    let text = format!("kind: Secret\nmetadata: {{name: s}}\nstringData: {{tls: tcp-only-value}}\n---\n{}", graph_with(env));
+    let text = format!(
+        "kind: Secret\nmetadata: {{name: s}}\nstringData: {{tls: tcp-only-value}}\n---\n{}",
+        graph_with(env)
+    );
     let json = serde_json::to_string(&report(&text)).unwrap();
     assert!(!json.contains("tcp-only-value"));
 }

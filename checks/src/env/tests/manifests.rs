@@ -22,10 +22,22 @@ fn roles_engines_and_verdicts_are_those_that_the_file_states() {
                 ("decode", Decode, Vllm, Status::Warn),
             ],
         ),
-        ("dynamo-sglang-b200.yaml", &[("prefill", Prefill, Sglang, Status::Warn), ("decode", Decode, Sglang, Status::Warn)]),
-        ("dynamo-sglang-no-rdma.yaml", &[("prefill", Prefill, Sglang, Status::Fail), ("decode", Decode, Sglang, Status::Fail)]),
-        ("dynamo-trtllm-gb200.yaml", &[("prefill", Prefill, TensorRtLlm, Status::Ok), ("decode", Decode, TensorRtLlm, Status::Ok)]),
-        ("dynamo-vllm-efa.yaml", &[("PrefillWorker", Prefill, Vllm, Status::Ok), ("DecodeWorker", Decode, Vllm, Status::Ok)]),
+        (
+            "dynamo-sglang-b200.yaml",
+            &[("prefill", Prefill, Sglang, Status::Warn), ("decode", Decode, Sglang, Status::Warn)],
+        ),
+        (
+            "dynamo-sglang-no-rdma.yaml",
+            &[("prefill", Prefill, Sglang, Status::Fail), ("decode", Decode, Sglang, Status::Fail)],
+        ),
+        (
+            "dynamo-trtllm-gb200.yaml",
+            &[("prefill", Prefill, TensorRtLlm, Status::Ok), ("decode", Decode, TensorRtLlm, Status::Ok)],
+        ),
+        (
+            "dynamo-vllm-efa.yaml",
+            &[("PrefillWorker", Prefill, Vllm, Status::Ok), ("DecodeWorker", Decode, Vllm, Status::Ok)],
+        ),
         ("profile.yaml", &[("nscale-ib", Both, Plain, Status::Unknown)]),
         (
             "helm-mnnvl.yaml",
@@ -34,8 +46,14 @@ fn roles_engines_and_verdicts_are_those_that_the_file_states() {
                 ("pd-mnnvl-llm-d-modelservice-decode", Decode, Vllm, Status::Warn),
             ],
         ),
-        ("lws-prefill.yaml", &[("wide-ep-lws-nvidia-gpu-vllm-deepseek-v4-prefill (worker)", Prefill, Vllm, Status::Warn)]),
-        ("kustomization-json-patch.yaml", &[("prefill", Prefill, Plain, Status::Unknown), ("decode", Decode, Plain, Status::Unknown)]),
+        (
+            "lws-prefill.yaml",
+            &[("wide-ep-lws-nvidia-gpu-vllm-deepseek-v4-prefill (worker)", Prefill, Vllm, Status::Warn)],
+        ),
+        (
+            "kustomization-json-patch.yaml",
+            &[("prefill", Prefill, Plain, Status::Unknown), ("decode", Decode, Plain, Status::Unknown)],
+        ),
         ("not-disaggregated.yaml", &[("distributed-sglang", Unknown, Sglang, Status::Skipped)]),
     ];
     for (file, workers) in rows {
@@ -62,7 +80,10 @@ fn a_variable_that_a_patch_deletes_is_not_reported_as_set() {
 fn an_aliased_worker_is_a_worker_of_its_own() {
     let report = read("dynamo-patch-aliases.yaml");
     assert_eq!(worker(&report, "DecodeWorker").role, Role::Decode);
-    assert_eq!(value(&report, "DecodeWorker", "NCCL_SOCKET_IFNAME"), value(&report, "PrefillWorker", "NCCL_SOCKET_IFNAME"));
+    assert_eq!(
+        value(&report, "DecodeWorker", "NCCL_SOCKET_IFNAME"),
+        value(&report, "PrefillWorker", "NCCL_SOCKET_IFNAME")
+    );
     assert!(worker(&report, "DecodeWorker").fabric.contains("rdma-0"));
 }
 

@@ -96,11 +96,19 @@ fn value_rules_tell_bad_values_from_their_good_neighbours() {
         ("side-channel-host", &[("VLLM_NIXL_SIDE_CHANNEL_HOST", "127.0.0.1")], Some(Fail)),
         ("side-channel-host", &[("VLLM_NIXL_SIDE_CHANNEL_HOST", "10.1.2.3")], None),
         ("nixl-metadata", &[("NIXL_ETCD_ENDPOINTS", "")], Some(Fail)),
-        ("nixl-metadata", &[("NIXL_ETCD_ENDPOINTS", "http://e:2379"), ("NIXL_TCPSTORE_ENDPOINT", "t:1")], Some(Fail)),
+        (
+            "nixl-metadata",
+            &[("NIXL_ETCD_ENDPOINTS", "http://e:2379"), ("NIXL_TCPSTORE_ENDPOINT", "t:1")],
+            Some(Fail),
+        ),
         ("nixl-metadata", &[("NIXL_ETCD_ENDPOINTS", "http://e:2379")], None),
         ("invalid-value", &[("NIXL_TELEMETRY_ENABLE", "maybe")], Some(Fail)),
         ("invalid-value", &[("NIXL_TELEMETRY_EXPORTER", "influx")], Some(Fail)),
-        ("invalid-value", &[("NIXL_TELEMETRY_ENABLE", "true"), ("NIXL_TELEMETRY_EXPORTER", "prometheus")], None),
+        (
+            "invalid-value",
+            &[("NIXL_TELEMETRY_ENABLE", "true"), ("NIXL_TELEMETRY_EXPORTER", "prometheus")],
+            None,
+        ),
         // C22, C23
         ("libfabric-unused", &[("FI_PROVIDER", "efa")], None),
         ("efa-rdma-off", &[("FI_EFA_USE_DEVICE_RDMA", "0")], Some(Fail)),
@@ -207,9 +215,19 @@ fn what_the_pod_lacks_is_told() {
         ("{add: [IPC_LOCK]}", "{add: [NET_ADMIN]}", "memlock", Some(Warn)),
         ("{add: [IPC_LOCK]}", "{add: [CAP_IPC_LOCK]}", "memlock", None),
         ("gpu: \"1\"", "gpu: \"8\"", "rdma-fewer-than-gpus", None),
-        ("gpu: \"1\", custom: {rdma/ib: \"1\"}", "gpu: \"8\", custom: {rdma/ib: \"2\"}", "rdma-fewer-than-gpus", Some(Warn)),
+        (
+            "gpu: \"1\", custom: {rdma/ib: \"1\"}",
+            "gpu: \"8\", custom: {rdma/ib: \"2\"}",
+            "rdma-fewer-than-gpus",
+            Some(Warn),
+        ),
         ("resources: {limits:", "resources: {claims: [{name: c}], limits:", "claim-incomplete", Some(Fail)),
-        ("subComponentType:", "sharedMemory: {size: 8Mi}\n      subComponentType:", "shared-memory-small", Some(Fail)),
+        (
+            "subComponentType:",
+            "sharedMemory: {size: 8Mi}\n      subComponentType:",
+            "shared-memory-small",
+            Some(Fail),
+        ),
         ("rdma/ib", "vpc.amazonaws.com/efa", "efa-with-ucx", Some(Warn)),
         ("rdma/ib", "vpc.amazonaws.com/efa", "efa-needs-privileged", Some(Warn)),
     ];
@@ -223,7 +241,9 @@ fn what_the_pod_lacks_is_told() {
 #[test]
 fn networks_that_are_attached_and_not_requested_are_told() {
     let annotations = "extraPodMetadata: {annotations: {networking.gke.io/interfaces: '[{\"interfaceName\":\"eth2\",\"network\":\"rdma-0\"},{\"interfaceName\":\"eth3\",\"network\":\"rdma-1\"}]'}}\n      subComponentType:";
-    let text = both(&[]).replace("subComponentType:", annotations).replace("rdma/ib", "networking.gke.io.networks/rdma-0");
+    let text = both(&[])
+        .replace("subComponentType:", annotations)
+        .replace("rdma/ib", "networking.gke.io.networks/rdma-0");
     let report = report(&text);
     let finding = found(&report, "gke-networks").expect("rdma-1 is not requested");
     assert!(finding.title.contains("rdma-1"));
@@ -295,7 +315,8 @@ fn a_rule_can_be_switched_off_and_is_then_listed() {
 #[test]
 fn a_configuration_names_rules_and_refuses_what_it_does_not_know() {
     use super::super::{Configuration, ConfigurationError};
-    let text = "check:\n  env:\n    ignore:\n      - one-rail\n      - {id: memlock, reason: set by the node}\n";
+    let text =
+        "check:\n  env:\n    ignore:\n      - one-rail\n      - {id: memlock, reason: set by the node}\n";
     let configuration = Configuration::read("c.yaml", text).expect("a configuration");
     assert_eq!(configuration.waivers[1].by, "c.yaml:5: set by the node");
     assert_eq!(

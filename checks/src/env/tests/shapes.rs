@@ -198,8 +198,11 @@ fn places_are_exact_to_the_column() {
     let finding = found(&report, "list-grammar").expect("a finding");
     let source = finding.source.as_ref().expect("a place");
     let line = report.line("-", source.line).expect("the line");
-    let part: String =
-        line.chars().skip(source.column as usize - 1).take((source.end_column - source.column) as usize).collect();
+    let part: String = line
+        .chars()
+        .skip(source.column as usize - 1)
+        .take((source.end_column - source.column) as usize)
+        .collect();
     assert_eq!(part, "CUDA_copy");
 }
 
@@ -211,7 +214,10 @@ fn a_kustomization_is_built_with_bases_components_and_both_kinds_of_patches() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
-    write("base/kustomization.yaml", "resources: [decode.yaml]\nconfigMapGenerator:\n  - {name: net, literals: ['rails=4']}\n");
+    write(
+        "base/kustomization.yaml",
+        "resources: [decode.yaml]\nconfigMapGenerator:\n  - {name: net, literals: ['rails=4']}\n",
+    );
     write(
         "base/decode.yaml",
         "kind: Deployment\nmetadata: {name: decode}\nspec:\n  selector: {}\n  template:\n    spec:\n      containers:\n        - name: c\n          image: vllm/vllm-openai:v1\n          resources: {limits: {nvidia.com/gpu: 1}}\n          env:\n            - {name: UCX_TLS, value: tcp}\n            - {name: UCX_LOG_LEVEL, value: debug}\n            - {name: UCX_MAX_RMA_RAILS, valueFrom: {configMapKeyRef: {name: net, key: rails}}}\n",
@@ -242,7 +248,9 @@ fn a_kustomization_that_cannot_be_built_is_unknown_and_its_parts_are_still_read(
     fs::write(folder.path().join("kustomization.yaml"), text).unwrap();
     fs::write(folder.path().join("here.yaml"), both(&[])).unwrap();
     let report = check(&[folder.path().to_owned()], &mut std::io::empty(), &Options::default());
-    assert!(found(&report, "kustomize-unresolved").is_some_and(|f| f.next_step.contains("kubectl kustomize")));
+    assert!(
+        found(&report, "kustomize-unresolved").is_some_and(|f| f.next_step.contains("kubectl kustomize"))
+    );
     assert_eq!(report.workers.len(), 2);
 }
 

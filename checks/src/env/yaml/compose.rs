@@ -168,11 +168,7 @@ impl Composer {
                 Some(name) => {
                     if let Some(&i) = at.get(&name) {
                         let text = format!("the key {name} stands twice; the last one counts");
-                        self.problems.push(Problem {
-                            kind: ProblemKind::DuplicateKey,
-                            text,
-                            span: key.span,
-                        });
+                        self.problems.push(Problem { kind: ProblemKind::DuplicateKey, text, span: key.span });
                         own[i] = (key, value);
                     } else {
                         at.insert(name, own.len());
@@ -183,7 +179,8 @@ impl Composer {
             }
         }
         for source in &merged {
-            let maps: &[Rc<Node>] = if source.is_map() { std::slice::from_ref(source) } else { source.items() };
+            let maps: &[Rc<Node>] =
+                if source.is_map() { std::slice::from_ref(source) } else { source.items() };
             for (key, value) in maps.iter().flat_map(|map| map.entries()) {
                 let Some(name) = key.scalar().map(|s| s.text.clone()) else { continue };
                 if let std::collections::hash_map::Entry::Vacant(free) = at.entry(name) {
