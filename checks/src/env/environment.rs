@@ -174,8 +174,8 @@ impl Environment {
                 }
             }
             let (content, span) = match (value, entry.get("valueFrom")) {
-                (_, Some(from)) => (self.from_reference(from, maps), from.span),
-                (Some(value), None) => (self.from_value(name, value), value.span),
+                (_, Some(from)) => (self.referenced(from, maps), from.span),
+                (Some(value), None) => (self.content_of(name, value), value.span),
                 (None, None) => (Content::Text(String::new()), name_node.span),
             };
             self.set(Setting { name: name.to_owned(), content, origin, span, overrides: Vec::new() });
@@ -197,7 +197,7 @@ impl Environment {
         }
     }
 
-    fn from_value(&mut self, name: &str, value: &Node) -> Content {
+    fn content_of(&mut self, name: &str, value: &Node) -> Content {
         let Some(scalar) = value.scalar() else {
             let kind = if value.is_map() { "a mapping" } else { "a list" };
             self.oddities.push((name.to_owned(), value.span, Oddity::NotText(kind.to_owned())));
@@ -234,7 +234,7 @@ impl Environment {
         }
     }
 
-    fn from_reference(&self, from: &Node, maps: &Maps) -> Content {
+    fn referenced(&self, from: &Node, maps: &Maps) -> Content {
         if let Some(reference) = from.get("configMapKeyRef") {
             let name = reference.text_of(&["name"]).unwrap_or("?");
             let key = reference.text_of(&["key"]).unwrap_or("?");

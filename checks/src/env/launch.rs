@@ -129,10 +129,9 @@ impl Launch {
     fn finish(mut self) -> Self {
         for (i, command) in self.commands.iter().enumerate() {
             if let Some(program) = program_of(&command.words) {
-                let better = match (self.program, program) {
-                    (None, _) => true,
-                    (Some((_, Program::Other)), Program::Engine(_) | Program::DynamoEngine(_)) => true,
-                    _ => false,
+                let better = match self.program {
+                    None => true,
+                    Some((_, known)) => known == Program::Other && program != Program::Other,
                 };
                 if better {
                     self.program = Some((i, program));

@@ -83,7 +83,7 @@ impl Draft {
     /// Puts the worker together. None when nothing shows that the container is one.
     pub(super) fn finish(mut self, maps: &Maps, hide: &mut Vec<Span>) -> Option<Worker> {
         let launch = self.script.take().unwrap_or_else(|| Launch::read(&self.container));
-        let image = self.container.get("image").and_then(|n| placed(n));
+        let image = self.container.get("image").and_then(placed);
         let mut env = self.environment(maps, hide);
         env.add_launch(&launch);
         let (engine, dynamo) = self.engine(&launch, image.as_ref());
@@ -226,7 +226,7 @@ impl Draft {
             }
         }
         for mount in self.container.get("volumeMounts").map_or(&[][..], |m| m.items()) {
-            let path = mount.get("mountPath").or_else(|| mount.get("mountPoint")).and_then(|n| placed(n));
+            let path = mount.get("mountPath").or_else(|| mount.get("mountPoint")).and_then(placed);
             if let (Some(path), Some(volume)) = (path, mount.text_of(&["name"])) {
                 pod.mounts.push((path, volume.to_owned()));
             }
@@ -252,7 +252,7 @@ impl Draft {
         if volume.text_of(&["hostPath", "path"]).is_some() {
             return Some(SharedMemory::Host);
         }
-        match volume.at(&["emptyDir", "sizeLimit"]).and_then(|n| placed(n)) {
+        match volume.at(&["emptyDir", "sizeLimit"]).and_then(placed) {
             Some(size) => Some(SharedMemory::Size(size)),
             None => Some(SharedMemory::Unlimited),
         }

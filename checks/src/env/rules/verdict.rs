@@ -28,7 +28,7 @@ pub(super) fn check(scene: &Scene<'_>, out: &mut Findings<'_>) {
             out.add(found, source.span, Some(worker));
         }
         if let Some(why) = &worker.partial {
-            let title = format!("{}: what it lacks may stand elsewhere", why);
+            let title = format!("{why}: what it lacks may stand elsewhere");
             out.add(finding("partial-manifest", Status::Unknown, title), worker.span, Some(worker));
         }
         if !is_apart(worker) {

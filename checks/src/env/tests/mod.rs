@@ -1,7 +1,5 @@
 //! Tests of the static check: what people write in, what is found in it.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 mod catalogue;
 mod hostile;
 mod manifests;
