@@ -8,6 +8,16 @@ use super::secret;
 use super::worker::Placed;
 use super::yaml::{Kind, Node, Span};
 
+/// Variables of one worker that are followed. A process takes no more than some thousand in practice.
+const VARIABLES_MAX: usize = 5_000;
+/// Bytes of one value after `$(NAME)` is replaced: Linux takes no longer argument or variable.
+const VALUE_BYTES_MAX: usize = 128 << 10;
+/// Bytes that replacing `$(NAME)` may make for one worker.
+const EXPANDED_BYTES_MAX: usize = 4 << 20;
+
+/// Characters of a value that are shown.
+const SHOWN_CHARS_MAX: usize = 1_000;
+
 /// ConfigMaps of the input, and the names of its Secrets.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
@@ -51,6 +61,10 @@ impl Setting {
     /// The value for people, without secrets.
     pub(super) fn shown(&self) -> String {
         match &self.content {
+            Content::Text(text) if text.chars().count() > SHOWN_CHARS_MAX => {
+                let start: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+                format!("{}… ({} bytes)", secret::value(&self.name, &start), text.len())
+            }
             Content::Text(text) => secret::value(&self.name, text),
             Content::Unknown(why) => format!("({why})"),
         }
@@ -78,6 +92,10 @@ pub(super) struct Environment {
     pub open: Vec<Placed>,
     /// Variables that a patch takes away, and where.
     pub removed: Vec<Placed>,
+    /// Bytes that replacing `$(NAME)` has made.
+    expanded: usize,
+    /// More variables than the limit were stated.
+    pub is_cut: bool,
     /// What is wrong with entries: variable, where, what.
     pub oddities: Vec<(String, Span, Oddity)>,
 }
@@ -105,12 +123,14 @@ impl Environment {
 
     fn set(&mut self, mut setting: Setting) {
         self.removed.retain(|r| r.text != setting.name);
+        let is_full = self.settings.len() >= VARIABLES_MAX;
         match self.settings.iter_mut().find(|s| s.name == setting.name) {
             Some(old) => {
                 setting.overrides.clone_from(&old.overrides);
                 setting.overrides.push((old.origin, old.span));
                 *old = setting;
             }
+            None if is_full => self.is_cut = true,
             None => self.settings.push(setting),
         }
     }
@@ -154,6 +174,10 @@ impl Environment {
     pub(super) fn add_list(&mut self, list: &Node, origin: &'static str, maps: &Maps) {
         let mut seen: HashMap<&str, Option<&str>> = HashMap::new();
         for entry in list.items() {
+            if self.settings.len() >= VARIABLES_MAX {
+                self.is_cut = true;
+                return;
+            }
             let Some(name_node) = entry.get("name") else { continue };
             let Some(name) = name_node.text() else { continue };
             if entry.text_of(&["$patch"]) == Some("delete") {
@@ -227,6 +251,12 @@ impl Environment {
             }
             None => None,
         });
+        if expanded.len() > text.len() {
+            self.expanded += expanded.len();
+        }
+        if expanded.len() > VALUE_BYTES_MAX || self.expanded > EXPANDED_BYTES_MAX {
+            return Content::Unknown("longer than the limits".to_owned());
+        }
         if open.get() {
             Content::Unknown("made from an unknown value".to_owned())
         } else {
@@ -315,7 +345,7 @@ fn expand_references(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Str
             rest = after;
         } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
             match lookup(name) {
-                Some(value) if out.len() + value.len() < 1 << 20 => out.push_str(&value),
+                Some(value) if out.len() + value.len() <= VALUE_BYTES_MAX => out.push_str(&value),
                 _ => {
                     out.push_str("$(");
                     out.push_str(name);

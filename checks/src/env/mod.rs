@@ -67,6 +67,10 @@ pub fn check(paths: &[PathBuf], stdin: &mut dyn Read, options: &Options) -> Repo
     let scene =
         rules::Scene { workers: &workers, around: &around, sources: &sources, given: options.versions };
     findings.extend(rules::judge(&scene));
+    if around.is_cut {
+        let title = "more workers or variables than the limits: not all of them were looked at";
+        findings.push((Finding::new("yaml-limits", Status::Fail, title), Span::default()));
+    }
     report::Report::make(&scene, findings, &options.waivers)
 }
 

@@ -11,7 +11,7 @@ use super::yaml::Span;
 use crate::{Finding, SourceSpan, Status};
 
 /// Bytes of one file. A chart rendered for a large cluster has some hundred KB.
-pub(super) const FILE_BYTES_MAX: u64 = 8 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of all files together.
 pub(super) const TOTAL_BYTES_MAX: u64 = 256 << 20;
 /// Files below the paths given.

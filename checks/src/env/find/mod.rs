@@ -13,6 +13,9 @@ use super::yaml::{Node, Span};
 
 use container::Draft;
 
+/// Variables of all workers together: a graph's own count for each of its services.
+const SETTINGS_MAX: usize = 500_000;
+
 /// One document of the input.
 #[derive(Debug, Clone)]
 pub(super) struct Document {
@@ -31,6 +34,8 @@ pub(super) struct Surroundings {
     pub compute_domains: Vec<(String, Option<u32>, Span)>,
     /// Objects that were recognised: kind and name.
     pub objects: Vec<String>,
+    /// More workers or variables than the limits: not all of them were looked at.
+    pub is_cut: bool,
     /// Documents that no one knows.
     pub unknown: Vec<Span>,
 }
@@ -46,7 +51,21 @@ pub(super) fn workers(
     for document in documents {
         find(document, &mut drafts, &mut around);
     }
-    let workers = drafts.into_iter().filter_map(|draft| draft.finish(maps, hide)).collect();
+    let mut workers: Vec<Worker> = Vec::new();
+    let mut settings = 0;
+    for draft in drafts {
+        if settings > SETTINGS_MAX {
+            around.is_cut = true;
+            break;
+        }
+        // One that is no worker costs as much to put together.
+        settings += 1;
+        if let Some(worker) = draft.finish(maps, hide) {
+            settings += worker.env.settings().len();
+            around.is_cut |= worker.env.is_cut;
+            workers.push(worker);
+        }
+    }
     (workers, around)
 }
 

@@ -25,6 +25,17 @@ fn alias_bombs_are_refused_before_they_expand() {
 }
 
 #[test]
+fn variables_that_grow_by_each_other_stay_within_the_limits() {
+    let env: String = (1..6_000)
+        .map(|i| format!("- {{name: UCX_X{i}, value: '$(UCX_X{})$(UCX_X{})x'}}\n", i - 1, i - 1))
+        .collect();
+    let report = report(&super::graph(&env, ""));
+    assert_eq!(status(&report, "yaml-limits"), Some(Status::Fail));
+    let longest = report.workers.iter().flat_map(|w| &w.env).map(|s| s.value.len()).max();
+    assert!(longest.is_some_and(|l| l <= 1_100), "{longest:?}");
+}
+
+#[test]
 fn deep_nesting_is_refused() {
     for text in ["[".repeat(100_000), "{a: ".repeat(50_000), "- ".repeat(50_000)] {
         let report = report(&text);
