@@ -1,9 +1,11 @@
 //! kvwire proves which wire a KV cache takes, and how fast.
 #![forbid(unsafe_code)]
 
+mod check;
 mod cli;
 mod engine;
 mod exit;
+mod explain;
 mod forecast;
 mod info;
 mod measure;
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
     };
     let exit = match cli.command {
         Command::Engine => engine::main(),
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args, &Terminal::new(&args.output)),
         Command::Info(args) => info::run(&args, &Terminal::new(&args.output)),
         Command::Target(args) => run::target(&args, &Terminal::new(&args.output), begin),
         Command::Initiator(args) => run::initiator(&args, &Terminal::new(&args.output), begin),

@@ -1,5 +1,6 @@
 //! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
 
+mod check;
 mod info;
 mod join;
 mod kv;
@@ -10,6 +11,7 @@ mod plan;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use check::{CheckArgs, CheckCommand, CheckEnvArgs, ExplainArgs, FailOn, Format};
 pub(crate) use info::InfoArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
@@ -60,6 +62,10 @@ pub(crate) enum Command {
     ///
     /// Moves nothing and needs no NIXL: bytes and descriptors per rank for prompts of several lengths.
     Plan(Box<PlanArgs>),
+    /// Look for what keeps the KV cache from RDMA and NVLink, without moving a byte.
+    Check(CheckArgs),
+    /// Explain a variable or a finding.
+    Explain(ExplainArgs),
     /// Show which NIXL and UCX would be used, and every place that was searched.
     Info(InfoArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.
@@ -79,14 +85,18 @@ mod tests {
 
     #[test]
     fn every_flag_has_an_environment_variable_and_a_help_line() {
-        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
-            for flag in command.get_arguments().filter(|a| a.get_id() != "help" && a.get_id() != "version") {
+        fn check(command: &clap::Command) {
+            let is_flag =
+                |a: &&clap::Arg| !a.is_positional() && a.get_id() != "help" && a.get_id() != "version";
+            for flag in command.get_arguments().filter(is_flag) {
                 let name = flag.get_long().unwrap_or_default();
                 let env = flag.get_env().map(|v| v.to_string_lossy().into_owned());
                 let expected = format!("KVWIRE_{}", name.to_uppercase().replace('-', "_"));
                 assert_eq!(env, Some(expected), "--{name} of kvwire {}", command.get_name());
                 assert!(flag.get_help().is_some(), "--{name} has no help");
             }
+            command.get_subcommands().filter(|c| !c.is_hide_set()).for_each(check);
         }
+        Cli::command().get_subcommands().filter(|c| !c.is_hide_set()).for_each(check);
     }
 }

@@ -9,7 +9,7 @@ mod findings;
 mod kv;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use std::fmt::Write as _;
 
