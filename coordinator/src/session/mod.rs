@@ -93,7 +93,8 @@ pub struct Session {
 impl Session {
     /// Takes `role` in the store's run, says `hello`, and waits for the peer's hello.
     ///
-    /// `who` is this process's identity in one line; it is what a second claimant of the role and
+    /// `who` says in one line which process this is, and not its role (`on node7 (process 12)`); it is what a
+    /// second claimant of the role and
     /// the peer's error messages show. Start order does not matter. On failure the store is left.
     ///
     /// # Errors

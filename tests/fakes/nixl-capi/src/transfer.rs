@@ -172,6 +172,9 @@ impl Transfer {
             crate::say(&format!("cannot move bytes to or from `{}`: {error}", self.peer));
             BACKEND
         })?;
+        if script::active_at(index, |fault| (fault == Fault::Mute).then_some(())).is_some() {
+            return Ok(());
+        }
         self.notification.as_ref().map_or(Ok(()), |message| agent.send(&self.peer, message))
     }
 
