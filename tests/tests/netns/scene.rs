@@ -1,18 +1,16 @@
 //! Brings a run between two hosts into a phase and holds it there, so that a fault hits what it is meant to hit.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use kvwire_tests::{DATA, Etcd, Hosts, Kvwire, Live, Nixl, Side, TARGET_ADDRESS, with_result};
+use kvwire_tests::{Etcd, Hosts, Kvwire, Live, Side, TARGET_ADDRESS, with_result};
 
-/// How long a silent side may go unnoticed in these runs; the lease time is half of it.
-pub const PEER_TIMEOUT: Duration = Duration::from_secs(4);
-/// Lease time that follows.
-pub const LEASE: Duration = Duration::from_secs(2);
+/// Lease time of these runs.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// Where the two sides meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meet {
-    /// At the target, over the cable that carries the data too.
+pub(crate) enum Meet {
+    /// At the target, over the cable between the two hosts.
     Tcp,
     /// At etcd on a third host, over other cables.
     Etcd,
@@ -20,8 +18,8 @@ pub enum Meet {
 
 /// What the run is doing when it is hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// One side waits for the other, which has not been started.
+pub(crate) enum Phase {
+    /// The first side waits for the other, which has not been started.
     Join,
     /// Both engines open NIXL and register memory.
     Registration,
@@ -34,7 +32,8 @@ pub enum Phase {
 }
 
 impl Phase {
-    pub fn name(self) -> &'static str {
+    /// For the page.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Join => "join",
             Self::Registration => "registration",
@@ -44,73 +43,61 @@ impl Phase {
         }
     }
 
+    /// What kvwire calls it when it names an engine's phase.
+    pub(crate) fn of_engine(self) -> &'static str {
+        if self == Self::Registration { "opening NIXL and registering memory" } else { self.name() }
+    }
+
+    /// What kvwire calls it when it names a side's phase.
+    pub(crate) fn of_run(self) -> String {
+        match self {
+            Self::Join | Self::Registration => self.of_engine().to_owned(),
+            _ => format!("{} of WRITE 8 KiB x1", self.name()),
+        }
+    }
+
     /// Cases that are finished by then.
-    pub fn finished_cases(self) -> usize {
+    pub(crate) fn finished_cases(self) -> usize {
         match self {
             Self::Join | Self::Registration => 0,
             Self::WarmUp | Self::TimedLoop | Self::Verification => 1,
         }
     }
 
-    /// Makes a side stay in this phase. The real NIXL is used where a phase lasts long enough by itself.
-    fn held(self, run: Kvwire) -> Kvwire {
+    /// What makes the library stay in this phase. A case posts 95 transfers: one cold, ten to warm up, twenty
+    /// timed, 64 beside NIXL's own clock; with notifications, two thousand more.
+    fn held_by(self) -> &'static str {
         match self {
-            Self::Join | Self::TimedLoop => run.nixl(&Nixl::Newest),
-            Self::Registration => run.fake("hang=create_backend"),
-            // The first case posts 95 transfers: one cold, ten to warm up, twenty timed, 64 beside NIXL's clock.
-            Self::WarmUp => run.fake("stall@after=98"),
-            // A thousand more with and without a notification; then the target waits two seconds for those of the
-            // second case.
-            Self::Verification => run.fake("mute@after=2100"),
-        }
-    }
-
-    fn measured(self, run: Kvwire) -> Kvwire {
-        let run = run.args(["--op", "write", "--transfer-timeout", "60s"]).args([
-            "--ucx-env",
-            "UCX_TLS=tcp,self",
-            "--ucx-env",
-            &format!("UCX_NET_DEVICES={DATA}"),
-        ]);
-        match self {
-            // Twenty transfers are over at once, and twenty large ones are not.
-            Self::Join | Self::TimedLoop => {
-                run.args(["--sizes", "4KiB,64MiB", "--warmup", "1", "--samples", "500", "--case-time", "60s"])
-            }
-            Self::Registration | Self::WarmUp => {
-                run.args(["--sizes", "4KiB,8KiB", "--warmup", "10", "--samples", "20", "--case-time", "60s"])
-            }
-            Self::Verification => run
-                .args(["--sizes", "4KiB,8KiB", "--warmup", "10", "--samples", "20", "--case-time", "60s"])
-                .args(["--notify"]),
+            Self::Join => "",
+            Self::Registration => "hang=create_backend",
+            Self::WarmUp => "stall@after=98",
+            Self::TimedLoop => "stall@after=108",
+            // The target waits two seconds for the second case's notifications.
+            Self::Verification => "mute@after=2100",
         }
     }
 }
 
-/// A run that is held in a phase.
+/// Two hosts with what runs on them.
 #[derive(Debug)]
-pub struct Scene {
+pub(crate) struct Scene {
     // In the order in which they are to be taken down.
-    pub target: Option<Live>,
-    pub initiator: Option<Live>,
-    pub etcd: Option<Etcd>,
-    pub hosts: Hosts,
-    pub url: String,
-    phase: Phase,
+    pub(crate) target: Option<Live>,
+    pub(crate) initiator: Option<Live>,
+    pub(crate) etcd: Option<Etcd>,
+    pub(crate) hosts: Hosts,
+    pub(crate) url: String,
     mail: tempfile::TempDir,
 }
 
-fn side(side: Side, hosts: &Hosts, url: &str) -> Kvwire {
-    let timeout = format!("{}s", PEER_TIMEOUT.as_secs());
-    with_result(side.name())
-        .args(["--rendezvous", url, "--run-id", "held", "--allow-same-host", "--verbose"])
-        .args(["--peer-timeout", &timeout, "--join-timeout", "60s"])
-        .on(&hosts.of(side))
-}
+/// The cases of these runs.
+pub(crate) const TWO_CASES: [&str; 10] = [
+    "--op", "write", "--sizes", "4KiB,8KiB", "--warmup", "10", "--samples", "20", "--transfer-timeout", "60s",
+];
 
 impl Scene {
-    /// Hosts, and etcd where it is asked for; nothing runs yet.
-    pub fn empty(meet: Meet, phase: Phase) -> Self {
+    /// Hosts, and etcd where it is asked for; nothing of kvwire runs yet.
+    pub(crate) fn empty(meet: Meet) -> Self {
         let hosts = Hosts::new();
         let (etcd, url) = match meet {
             Meet::Tcp => (None, format!("tcp://a-token-of-the-test@{TARGET_ADDRESS}:18516")),
@@ -120,26 +107,30 @@ impl Scene {
                 (Some(etcd), url)
             }
         };
-        Self { target: None, initiator: None, etcd, hosts, url, phase, mail: tempfile::tempdir().unwrap() }
+        Self { target: None, initiator: None, etcd, hosts, url, mail: tempfile::tempdir().unwrap() }
     }
 
     /// A run held in `phase`. In [`Phase::Join`] only `first` is there.
-    pub fn held(meet: Meet, phase: Phase, first: Side) -> Self {
-        let mut scene = Self::empty(meet, phase);
+    pub(crate) fn held(meet: Meet, phase: Phase, first: Side) -> Self {
+        let mut scene = Self::empty(meet);
+        let faults = phase.held_by();
         if phase == Phase::Join {
-            scene.start(first);
-            let waits = match (meet, first) {
-                (Meet::Tcp, Side::Initiator) => "waiting for the rendezvous",
-                _ => "waiting for the ",
-            };
-            scene.live(first).await_line(waits);
+            let run = scene.side(first, 2 * LEASE).fake(faults);
+            scene.start(first, run);
+            let at_peer = meet == Meet::Tcp && first == Side::Initiator;
+            scene.live(first).await_line(if at_peer { "waiting for the rendezvous" } else { "waiting for the " });
             return scene;
         }
-        scene.start(Side::Target);
-        scene.start(Side::Initiator);
+        let target = scene.side(Side::Target, 2 * LEASE).fake(faults);
+        scene.start(Side::Target, target);
+        let mut initiator =
+            scene.side(Side::Initiator, 2 * LEASE).fake(faults).args(TWO_CASES).args(["--case-time", "60s"]);
+        if phase == Phase::Verification {
+            initiator = initiator.args(["--notify"]);
+        }
+        scene.start(Side::Initiator, initiator);
         let (side, line, times) = match phase {
-            Phase::Join => unreachable!("handled above"),
-            Phase::Registration => {
+            Phase::Join | Phase::Registration => {
                 scene.live(Side::Target).await_line("target engine: opening NIXL");
                 (Side::Initiator, "initiator engine: opening NIXL", 1)
             }
@@ -152,29 +143,34 @@ impl Scene {
         scene
     }
 
-    /// Starts a side as this phase wants it.
-    pub fn start(&mut self, which: Side) {
-        let mail = self.mail.path().to_str().expect("a plain path");
-        let run = self.phase.held(side(which, &self.hosts, &self.url)).env("KVWIRE_FAKE_NIXL_MAIL", mail);
-        match which {
-            Side::Target => self.target = Some(run.start()),
-            Side::Initiator => self.initiator = Some(self.phase.measured(run).start()),
+    /// The command of a side on its host.
+    pub(crate) fn side(&self, which: Side, peer_timeout: Duration) -> Kvwire {
+        with_result(which.name())
+            .args(["--rendezvous", &self.url, "--run-id", "held", "--allow-same-host", "--verbose"])
+            .args(["--peer-timeout", &format!("{}s", peer_timeout.as_secs()), "--join-timeout", "60s"])
+            .env("KVWIRE_FAKE_NIXL_MAIL", self.mail.path().to_str().expect("a plain path"))
+            .on(&self.hosts.of(which))
+    }
+
+    /// Starts a side.
+    pub(crate) fn start(&mut self, which: Side, run: Kvwire) {
+        *self.place(which) = Some(run.start());
+    }
+
+    fn place(&mut self, side: Side) -> &mut Option<Live> {
+        match side {
+            Side::Target => &mut self.target,
+            Side::Initiator => &mut self.initiator,
         }
     }
 
-    pub fn live(&mut self, side: Side) -> &mut Live {
-        let live = match side {
-            Side::Target => &mut self.target,
-            Side::Initiator => &mut self.initiator,
-        };
-        live.as_mut().expect("this side runs")
+    /// A side that runs.
+    pub(crate) fn live(&mut self, side: Side) -> &mut Live {
+        self.place(side).as_mut().expect("this side runs")
     }
-}
 
-/// Waits until nothing of a run is left in etcd, and says how long that took.
-pub fn no_key_left(etcd: &Etcd) -> Duration {
-    let begin = Instant::now();
-    let limit = 2 * LEASE + Duration::from_secs(3);
-    kvwire_tests::wait_until("etcd holds no key any more", limit, || etcd.keys().is_empty());
-    begin.elapsed()
+    /// A side that runs, to wait for its end.
+    pub(crate) fn take(&mut self, side: Side) -> Option<Live> {
+        self.place(side).take()
+    }
 }
