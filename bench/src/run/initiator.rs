@@ -9,7 +9,7 @@ use super::join::Met;
 use super::message::Message;
 use super::record::{Record, not_run};
 use super::stop::Stop;
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, makes_no_sense};
 use super::target::{OPEN_DEADLINE, wrong_event};
 use super::witness::Witness;
 use crate::engine::protocol::{Command, End, Event, Measured, TelemetryPair, TwoClocks, Verified, WarmedUp};
@@ -363,7 +363,7 @@ impl Initiator {
 }
 
 fn out_of_order() -> Stop {
-    Stop::Confused("the target answered something that was not asked".to_owned())
+    makes_no_sense("an answer to something that was not asked".to_owned())
 }
 
 /// Share by which two clocks around the same call may differ before it is worth a word.

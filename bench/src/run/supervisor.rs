@@ -279,7 +279,7 @@ async fn send(session: &Session, message: &Message) -> Result<(), Stop> {
 
 async fn receive(session: &Session) -> Result<Message, Stop> {
     let bytes = session.recv().await.map_err(Stop::Peer)?;
-    serde_json::from_slice(&bytes).map_err(|e| Stop::Confused(format!("a message that cannot be read: {e}")))
+    serde_json::from_slice(&bytes).map_err(|e| makes_no_sense(format!("a message that cannot be read ({e})")))
 }
 
 async fn answer(session: &Session, deadline: Duration) -> Result<Message, Stop> {
@@ -290,12 +290,17 @@ async fn answer(session: &Session, deadline: Duration) -> Result<Message, Stop> 
     }
 }
 
+/// The peer is not the kvwire that its hello promised: nothing can be said about the wire.
+pub(crate) fn makes_no_sense(detail: String) -> Stop {
+    Stop::Peer(PeerError::Protocol { who: "the other side".to_owned(), detail })
+}
+
 /// What an unasked message means for whoever waits for something else.
 pub(crate) fn unexpected(message: Result<Message, Stop>) -> Stop {
     match message {
         Ok(Message::Failed { finding, outcome }) => Stop::PeerFailed { finding, outcome },
         Ok(Message::Over { outcome, summary, result }) => Stop::PeerEnded { outcome, summary, result },
-        Ok(_) => Stop::Confused("the peer said something out of order".to_owned()),
+        Ok(_) => makes_no_sense("a message out of order".to_owned()),
         Err(stop) => stop,
     }
 }

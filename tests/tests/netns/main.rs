@@ -3,9 +3,11 @@
 //! The tests named `netns_…` need root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
+mod outages;
 mod page;
 mod play;
 mod scene;
+mod strangers;
 mod table;
 
 use play::play;

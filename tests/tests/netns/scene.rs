@@ -147,7 +147,8 @@ impl Scene {
     pub(crate) fn side(&self, which: Side, peer_timeout: Duration) -> Kvwire {
         with_result(which.name())
             .args(["--rendezvous", &self.url, "--run-id", "held", "--allow-same-host", "--verbose"])
-            .args(["--peer-timeout", &format!("{}s", peer_timeout.as_secs()), "--join-timeout", "60s"])
+            .args(["--peer-timeout", &format!("{}s", peer_timeout.as_secs())])
+            .env("KVWIRE_JOIN_TIMEOUT", "60s")
             .env("KVWIRE_FAKE_NIXL_MAIL", self.mail.path().to_str().expect("a plain path"))
             .on(&self.hosts.of(which))
     }
