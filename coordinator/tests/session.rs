@@ -32,10 +32,7 @@ async fn pair(place: &Place) -> (Session, Session) {
     let (target, initiator) =
         tokio::join!(join(a, Role::Target, &options), join(b, Role::Initiator, &options));
     let ((target, of_target), (initiator, of_initiator)) = (target.unwrap(), initiator.unwrap());
-    assert_eq!(
-        of_target,
-        Peer { who: "on host h".into(), hello: bytes("{\"role\":\"initiator\"}") }
-    );
+    assert_eq!(of_target, Peer { who: "on host h".into(), hello: bytes("{\"role\":\"initiator\"}") });
     assert_eq!(of_initiator, Peer { who: "on host h".into(), hello: bytes("{\"role\":\"target\"}") });
     (target, initiator)
 }
@@ -188,10 +185,7 @@ async fn a_goodbye_comes_with_its_reason_after_the_messages(place: Place) {
     within("leaving", initiator.leave("all cases ran\nreally")).await.unwrap();
     assert_eq!(within("the large message", target.recv()).await.unwrap().len(), 3 << 20);
     assert_eq!(within("the message", target.recv()).await.unwrap(), "done");
-    let left = PeerError::Left {
-        who: "initiator on host h".into(),
-        reason: "all cases ran really".into(),
-    };
+    let left = PeerError::Left { who: "initiator on host h".into(), reason: "all cases ran really".into() };
     assert_eq!(within("the end", target.recv()).await, Err(left));
     within("leaving", target.leave("me too")).await.unwrap();
 }

@@ -56,7 +56,15 @@ impl Live {
             let _ = stdout.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         });
-        Self { child: Guarded(child), begin: Instant::now(), lines, seen: Vec::new(), stdout, result, _folder: folder }
+        Self {
+            child: Guarded(child),
+            begin: Instant::now(),
+            lines,
+            seen: Vec::new(),
+            stdout,
+            result,
+            _folder: folder,
+        }
     }
 
     /// The process id of the supervisor.

@@ -213,7 +213,7 @@ impl Initiator {
     }
 
     async fn expect_done(&mut self, message: Message, phase: Phase) -> Result<(), Stop> {
-        match self.supervisor.ask(&message, phase, self.plan.memory_command()).await? {
+        match self.supervisor.ask(&message, phase, self.plan.longest_command()).await? {
             Message::Done => Ok(()),
             _ => Err(out_of_order()),
         }
@@ -228,7 +228,7 @@ impl Initiator {
         };
         let command = Command::Prepare { case: case.clone(), epoch, end: ours };
         let message = Message::Prepare { case: case.clone(), epoch, end: theirs };
-        let deadline = self.plan.memory_command();
+        let deadline = self.plan.longest_command();
         match self.supervisor.work_both(&command, Phase::Preparing, &message, deadline).await? {
             (Event::Done { .. }, Message::Done) => Ok(()),
             (Event::Done { .. }, _) => Err(out_of_order()),
@@ -270,7 +270,7 @@ impl Initiator {
         }
         let message =
             Message::Heard { expected: measured.notifications, timeout_ms: NOTIFICATION_TIMEOUT_MS };
-        match self.supervisor.ask(&message, Phase::Verification, self.plan.memory_command()).await? {
+        match self.supervisor.ask(&message, Phase::Verification, self.plan.longest_command()).await? {
             Message::HeardNotifications { notifications } => {
                 Ok(measured.notifications.saturating_sub(notifications))
             }
@@ -291,7 +291,7 @@ impl Initiator {
             }
             Op::Write => {
                 let message = Message::Verify { case: case.clone(), epoch, stamps };
-                match self.supervisor.ask(&message, Phase::Verification, self.plan.memory_command()).await? {
+                match self.supervisor.ask(&message, Phase::Verification, self.plan.longest_command()).await? {
                     Message::Verified(verified) => Ok(verified),
                     _ => Err(out_of_order()),
                 }

@@ -58,7 +58,10 @@ trusted. Each side reconnects, and where etcd has lost its data registers again.
 pub(crate) fn page() -> String {
     let rows = table();
     let mut page = HEAD.to_owned();
-    for (title, meet) in [("The target serves the rendezvous (tcp://)", Meet::Tcp), ("etcd serves the rendezvous (etcd://)", Meet::Etcd)] {
+    for (title, meet) in [
+        ("The target serves the rendezvous (tcp://)", Meet::Tcp),
+        ("etcd serves the rendezvous (etcd://)", Meet::Etcd),
+    ] {
         let _ = write!(page, "\n## {title}\n\n| fault | phases | target | initiator |\n|---|---|---|---|\n");
         for row in rows.iter().filter(|row| row.meet == meet) {
             let _ = writeln!(page, "{}", line(row));
@@ -69,14 +72,24 @@ pub(crate) fn page() -> String {
 
 fn line(row: &Row) -> String {
     let phases: Vec<&str> = row.phases.iter().map(|phase| phase.name()).collect();
-    format!("| {} | {} | {} | {} |", row.fault.name(), phases.join(", "), cell(row.target.as_ref()), cell(row.initiator.as_ref()))
+    format!(
+        "| {} | {} | {} | {} |",
+        row.fault.name(),
+        phases.join(", "),
+        cell(row.target.as_ref()),
+        cell(row.initiator.as_ref())
+    )
 }
 
 fn cell(ends: Option<&Ends>) -> String {
     match ends {
         Some(ends) if ends.code == 3 => {
             let says = ends.says.replace("{run}", "PHASE").replace("{engine}", "PHASE");
-            if says == "…" { "3: it has lost its peer or its place".to_owned() } else { format!("3: `{says}`") }
+            if says == "…" {
+                "3: it has lost its peer or its place".to_owned()
+            } else {
+                format!("3: `{says}`")
+            }
         }
         _ => "-".to_owned(),
     }

@@ -64,10 +64,22 @@ fn one(row: &Row, phase: Phase) -> Vec<String> {
         let told = deviations(row, phase, side, &ended);
         let late = (took > limit + BUSY).then(|| format!("it took {took:?}"));
         if std::env::var_os("KVWIRE_SHOW").is_some() {
-            eprintln!("{:?} {phase:?} {:?} {side:?}: {took:.1?} code {} {}", row.meet, row.fault, ended.code, first_words(&ended));
+            eprintln!(
+                "{:?} {phase:?} {:?} {side:?}: {took:.1?} code {} {}",
+                row.meet,
+                row.fault,
+                ended.code,
+                first_words(&ended)
+            );
         }
         for why in told.into_iter().chain(late) {
-            wrong.push(format!("{} ({:?}, {}), the {}: {why}\n{ended}", row.fault.name(), row.meet, phase.name(), side.name()));
+            wrong.push(format!(
+                "{} ({:?}, {}), the {}: {why}\n{ended}",
+                row.fault.name(),
+                row.meet,
+                phase.name(),
+                side.name()
+            ));
         }
     }
     wait_until("the engines are gone", BUSY, || engines.iter().all(|pid| !is_alive(*pid)));
@@ -104,7 +116,8 @@ fn deviations(row: &Row, phase: Phase, side: Side, ended: &Ended) -> Vec<String>
     // A target that was killed has no result on disk: the initiator's is the one that grows.
     let keeps = expected.code == 3 || side == Side::Initiator;
     if keeps && finished > 0 {
-        let kept = ended.result.as_ref().map_or(0, |_| ended.statuses().iter().filter(|s| **s == "pass").count());
+        let kept =
+            ended.result.as_ref().map_or(0, |_| ended.statuses().iter().filter(|s| **s == "pass").count());
         if kept != finished {
             wrong.push(format!("{kept} finished cases are kept instead of {finished}"));
         }

@@ -92,7 +92,16 @@ pub(crate) struct Scene {
 
 /// The cases of these runs.
 pub(crate) const TWO_CASES: [&str; 10] = [
-    "--op", "write", "--sizes", "4KiB,8KiB", "--warmup", "10", "--samples", "20", "--transfer-timeout", "60s",
+    "--op",
+    "write",
+    "--sizes",
+    "4KiB,8KiB",
+    "--warmup",
+    "10",
+    "--samples",
+    "20",
+    "--transfer-timeout",
+    "60s",
 ];
 
 impl Scene {
@@ -118,7 +127,11 @@ impl Scene {
             let run = scene.side(first, 2 * LEASE).fake(faults);
             scene.start(first, run);
             let at_peer = meet == Meet::Tcp && first == Side::Initiator;
-            scene.live(first).await_line(if at_peer { "waiting for the rendezvous" } else { "waiting for the " });
+            scene.live(first).await_line(if at_peer {
+                "waiting for the rendezvous"
+            } else {
+                "waiting for the "
+            });
             return scene;
         }
         let target = scene.side(Side::Target, 2 * LEASE).fake(faults);

@@ -95,10 +95,8 @@ fn netns_a_stranger_in_the_targets_place_is_told_from_a_target() {
 fn netns_a_wrong_token_is_refused_and_the_target_waits_on() {
     let mut scene = Scene::empty(Meet::Tcp);
     start_target(&mut scene);
-    let right = std::mem::replace(
-        &mut scene.url,
-        format!("tcp://another-token-altogether@{TARGET_ADDRESS}:{PORT}"),
-    );
+    let right =
+        std::mem::replace(&mut scene.url, format!("tcp://another-token-altogether@{TARGET_ADDRESS}:{PORT}"));
     let wrong = run_initiator(&mut scene, "");
     assert_eq!(wrong.code, 3, "{wrong}");
     assert!(wrong.title("join-failed").contains("wrong token"), "{wrong}");

@@ -77,7 +77,8 @@ pub(crate) fn table() -> Vec<Row> {
             row(Fault::Stop(side), ends("…"), lost(side));
             let killed = || ends(format!("{name} engine, {{engine}}: killed by SIGKILL (signal 9)"));
             row(Fault::KillEngine(side), killed(), killed());
-            let stopped = || ends(format!("{name} engine, {{engine}}: somebody stopped the process (SIGSTOP"));
+            let stopped =
+                || ends(format!("{name} engine, {{engine}}: somebody stopped the process (SIGSTOP"));
             row(Fault::StopEngine(side), stopped(), stopped());
             let interrupted = |by: &str| ends(format!("the {name} was interrupted by {by} ({{run}})"));
             row(Fault::Terminate(side), interrupted("SIGTERM"), interrupted("SIGTERM"));
@@ -96,7 +97,14 @@ pub(crate) fn table() -> Vec<Row> {
     }
     for fault in [Fault::EtcdKilled, Fault::EtcdSilent] {
         let gone = || ends("control plane lost: …({run})");
-        let row = Row { fault, meet: Meet::Etcd, phases: RUNNING, first: Side::Target, target: gone(), initiator: gone() };
+        let row = Row {
+            fault,
+            meet: Meet::Etcd,
+            phases: RUNNING,
+            first: Side::Target,
+            target: gone(),
+            initiator: gone(),
+        };
         rows.push(row);
     }
     rows.extend(joining());
@@ -106,7 +114,9 @@ pub(crate) fn table() -> Vec<Row> {
 /// Faults while one side waits for the other.
 fn joining() -> Vec<Row> {
     let mut rows = Vec::new();
-    for (meet, first) in [(Meet::Tcp, Side::Target), (Meet::Tcp, Side::Initiator), (Meet::Etcd, Side::Initiator)] {
+    for (meet, first) in
+        [(Meet::Tcp, Side::Target), (Meet::Tcp, Side::Initiator), (Meet::Etcd, Side::Initiator)]
+    {
         let mut row = |fault, of_first: Option<Ends>| {
             let (target, initiator) = if first == Side::Target { (of_first, None) } else { (None, of_first) };
             rows.push(Row { fault, meet, phases: JOIN, first, target, initiator });
@@ -137,7 +147,9 @@ impl Fault {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Kill(side) => format!("SIGKILL of the {}", side.name()),
-            Self::Stop(side) => format!("SIGSTOP of the {}, continued after the other side's end", side.name()),
+            Self::Stop(side) => {
+                format!("SIGSTOP of the {}, continued after the other side's end", side.name())
+            }
             Self::KillEngine(side) => format!("SIGKILL of the {}'s engine", side.name()),
             Self::StopEngine(side) => format!("SIGSTOP of the {}'s engine", side.name()),
             Self::Terminate(side) => format!("SIGTERM to the {}", side.name()),
