@@ -9,8 +9,8 @@
 #![expect(clippy::panic, clippy::expect_used, reason = "a helper of tests: what it cannot do fails the test")]
 
 mod ended;
-mod evidence;
 mod etcd;
+mod evidence;
 mod find;
 mod live;
 mod netns;
@@ -20,8 +20,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub use ended::Ended;
-pub use evidence::{Evidence, Host};
 pub use etcd::Etcd;
+pub use evidence::{Evidence, Host};
 pub use find::{Nixl, fake, kvwire, partial_fake, repository};
 pub use live::{Live, is_alive};
 pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS};

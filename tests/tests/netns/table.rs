@@ -77,8 +77,11 @@ pub(crate) fn table() -> Vec<Row> {
             row(Fault::Stop(side), ends("…"), lost(side));
             let killed = || ends(format!("{name} engine, {{engine}}: killed by SIGKILL (signal 9)"));
             row(Fault::KillEngine(side), killed(), killed());
-            let stopped =
-                || ends(format!("{name} engine, {{engine}}: somebody stopped the process (SIGSTOP"));
+            let stopped = || {
+                ends(format!(
+                    "{name} engine, {{engine}}: somebody stopped the process (SIGSTOP or a debugger)"
+                ))
+            };
             row(Fault::StopEngine(side), stopped(), stopped());
             let interrupted = |by: &str| ends(format!("the {name} was interrupted by {by} ({{run}})"));
             row(Fault::Terminate(side), interrupted("SIGTERM"), interrupted("SIGTERM"));
