@@ -78,6 +78,7 @@ bindings: toolchain ## regenerate nixl-sys/src/bindings.rs from nixl-sys/include
 
 docs: setup ## rewrite the reference pages and the result schema that tests keep true
 	@KVWIRE_UPDATE_DOCS=1 cargo test --quiet --package kvwire --bins
+	@KVWIRE_UPDATE_DOCS=1 cargo test --quiet --package kvwire-tests --test netns page
 
 bench-peers: setup ucx-perftest ## compare kvwire with ucx_perftest on this machine (ARGS="--rounds 3")
 	@cargo build --release --package kvwire --bin kvwire

@@ -112,8 +112,8 @@ impl TargetSide<'_> {
 
     async fn serve(&self, endpoint: &Endpoint, terminal: &Terminal, begin: Instant) -> Exit {
         let node = Node::probe(env!("CARGO_PKG_VERSION"));
-        let who = identity(Role::Target, &node);
-        let interrupts = match Interrupts::new() {
+        let who = format!("the target {}", identity(&node));
+        let interrupts = match Interrupts::new("target") {
             Ok(interrupts) => interrupts,
             Err(e) => return no_signals(terminal, &e),
         };
@@ -147,7 +147,7 @@ impl TargetSide<'_> {
         let met = match join(rendezvous, Role::Target, node, same_host, interrupts.clone()).await {
             Ok(met) => met,
             Err(stop) => {
-                let interrupted = matches!(stop, Stop::Interrupted(_));
+                let interrupted = matches!(stop, Stop::Interrupted { .. });
                 // A target that is kept waits on: nobody has come yet.
                 let exit = finish_without_result(self.print, &stop, terminal);
                 return OneRun { exit, interrupted };
@@ -206,7 +206,7 @@ impl InitiatorSide<'_> {
     async fn lead(&self, plan: Plan, rendezvous: &Rendezvous, terminal: &Terminal, begin: Instant) -> Exit {
         let node = Node::probe(env!("CARGO_PKG_VERSION"));
         let (run, output) = (rendezvous.run.as_str(), self.output.cloned());
-        let interrupts = match Interrupts::new() {
+        let interrupts = match Interrupts::new("initiator") {
             Ok(interrupts) => interrupts,
             Err(e) => return no_signals(terminal, &e),
         };

@@ -9,7 +9,7 @@ use super::join::Met;
 use super::message::Message;
 use super::record::{Record, not_run};
 use super::stop::Stop;
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, makes_no_sense};
 use super::target::{OPEN_DEADLINE, wrong_event};
 use super::witness::{Moved, Witness};
 use crate::engine::protocol::{Command, End, Event, Measured, TelemetryPair, TwoClocks, Verified, WarmedUp};
@@ -104,7 +104,9 @@ impl Initiator {
             self.current = Some(index);
             let result = self.case(index, &case).await?;
             self.current = None;
+            let finished = Message::Finished { index, result: Box::new(result.clone()) };
             self.record.case(index, result)?;
+            self.supervisor.tell(&finished).await?;
         }
         self.witness.close(&mut self.supervisor, &mut self.record).await
     }
@@ -379,7 +381,7 @@ fn too_fast(case: &Case, unserved: u64) -> Finding {
 }
 
 fn out_of_order() -> Stop {
-    Stop::Confused("the target answered something that was not asked".to_owned())
+    makes_no_sense("an answer to something that was not asked".to_owned())
 }
 
 /// Share by which two clocks around the same call may differ before it is worth a word.

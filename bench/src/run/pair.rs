@@ -40,9 +40,9 @@ fn prepare(args: &PairArgs) -> Result<Plan, String> {
 /// Joins both roles and runs them side by side.
 async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) -> Exit {
     let node = Node::probe(env!("CARGO_PKG_VERSION"));
-    let who = identity(Role::Target, &node);
+    let who = format!("the target {}", identity(&node));
     let options = Options::default();
-    let interrupts = match Interrupts::new() {
+    let interrupts = match Interrupts::new("run") {
         Ok(interrupts) => interrupts,
         Err(e) => return no_signals(terminal, &e),
     };
