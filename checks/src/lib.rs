@@ -1,8 +1,8 @@
 //! What kvwire judges without moving a byte: findings, and what one node says about itself.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod finding;
-mod node;
+pub mod node;
 mod route;
 
 pub use finding::{Finding, Status};
