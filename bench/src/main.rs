@@ -1,6 +1,7 @@
 //! kvwire proves which wire a KV cache takes, and how fast.
 #![forbid(unsafe_code)]
 
+mod check;
 mod cli;
 mod engine;
 mod exit;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let exit = match cli.command {
+        Command::Check(args) => check::run(&args),
         Command::Engine => engine::main(),
         Command::Info(args) => info::run(&args, &Terminal::new(&args.output)),
         Command::Target(args) => run::target(&args, &Terminal::new(&args.output), begin),

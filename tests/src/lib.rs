@@ -11,6 +11,7 @@
 mod ended;
 mod evidence;
 mod find;
+mod kubectl;
 mod live;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 pub use ended::Ended;
 pub use evidence::{Evidence, Host};
 pub use find::{Nixl, fake, kvwire, partial_fake, repository};
+pub use kubectl::{Kubectl, RUNS_HERE};
 pub use live::{Live, is_alive};
 
 /// A run that takes longer than this hangs.

@@ -1,5 +1,8 @@
 //! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
 
+mod check;
+mod check_nixl;
+mod check_node;
 mod info;
 mod join;
 mod measure;
@@ -8,6 +11,9 @@ mod pair;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use check::{CheckArgs, OneCheck, PodArgs};
+pub(crate) use check_nixl::CheckNixlArgs;
+pub(crate) use check_node::CheckNodeArgs;
 pub(crate) use info::InfoArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
@@ -53,6 +59,10 @@ pub(crate) enum Command {
     /// Be target or initiator by index, as a Job, Slurm or mpirun starts processes.
     #[command(allow_negative_numbers = true, after_help = ETCD_HELP)]
     Run(Box<RunArgs>),
+    /// Judge what can be judged before a byte moves: nodes, pods, NIXL.
+    ///
+    /// Without a subcommand: everything that can be reached, and one answer with what to fix first.
+    Check(Box<CheckArgs>),
     /// Show which NIXL and UCX would be used, and every place that was searched.
     Info(InfoArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.
@@ -72,7 +82,9 @@ mod tests {
 
     #[test]
     fn every_flag_has_an_environment_variable_and_a_help_line() {
-        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
+        let cli = Cli::command();
+        let nested = cli.get_subcommands().flat_map(clap::Command::get_subcommands);
+        for command in cli.get_subcommands().chain(nested).filter(|c| !c.is_hide_set()) {
             for flag in command.get_arguments().filter(|a| a.get_id() != "help" && a.get_id() != "version") {
                 let name = flag.get_long().unwrap_or_default();
                 let env = flag.get_env().map(|v| v.to_string_lossy().into_owned());

@@ -11,6 +11,7 @@ mod process;
 pub(crate) mod protocol;
 mod session;
 mod timed;
+mod trial;
 
 pub(crate) use handle::{Engine, EngineFailure, Phase};
 pub(crate) use library::places;

@@ -5,10 +5,10 @@
 
 mod columns;
 mod evidence;
-mod findings;
+pub(crate) mod findings;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use std::fmt::Write as _;
 

@@ -6,6 +6,7 @@
 mod capture;
 mod device;
 mod evidence;
+pub mod expectation;
 mod gather;
 mod gpu;
 mod identity;

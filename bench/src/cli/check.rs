@@ -1,0 +1,55 @@
+//! `kvwire check`: what can be judged before a byte moves.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::OutputArgs;
+use super::check_nixl::CheckNixlArgs;
+use super::check_node::CheckNodeArgs;
+
+/// Flags of `kvwire check`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct CheckArgs {
+    /// One check alone.
+    #[command(subcommand)]
+    pub(crate) one: Option<OneCheck>,
+    #[command(flatten)]
+    pub(crate) pods: PodArgs,
+    /// NIXL's C library, or a folder that contains it [default: search]
+    #[arg(long, env = "KVWIRE_NIXL_LIB", value_name = "PATH")]
+    pub(crate) nixl_lib: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// The checks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OneCheck {
+    /// Read this node's fabric, or that of a pod, and judge it.
+    ///
+    /// Looks at RDMA devices, ports, addresses, GPUs, limits and libraries. Reads files and asks driver libraries;
+    /// changes nothing, moves nothing and needs no tool.
+    Node(CheckNodeArgs),
+    /// Load NIXL here, or in a pod, and move a few bytes within one process.
+    Nixl(CheckNixlArgs),
+}
+
+/// Which pods are looked at. Without any: this machine.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Pods")]
+pub(crate) struct PodArgs {
+    /// Look at this pod through kubectl; give it twice for the prefill and the decode side
+    #[arg(long, env = "KVWIRE_POD", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) pod: Vec<String>,
+    /// Namespace of the pods [default: kubectl's]
+    #[arg(long, short, env = "KVWIRE_NAMESPACE", value_name = "NAME", requires = "pod")]
+    pub(crate) namespace: Option<String>,
+    /// Container within the pods [default: the first]
+    #[arg(long, short, env = "KVWIRE_CONTAINER", value_name = "NAME", requires = "pod")]
+    pub(crate) container: Option<String>,
+    /// Context of kubectl's configuration [default: the current one]
+    #[arg(long, env = "KVWIRE_CONTEXT", value_name = "NAME", requires = "pod")]
+    pub(crate) context: Option<String>,
+}
