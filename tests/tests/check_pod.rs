@@ -158,6 +158,14 @@ fn an_answer_cut_short_is_no_answer() {
 }
 
 #[test]
+fn a_pod_that_does_not_answer_in_time_is_given_up() {
+    let kubectl = Kubectl::new("exec sleep 600");
+    let ended = check(&kubectl, &["node", "--pod", "a", "--pod-timeout", "200ms"]);
+    assert_eq!(ended.code, 3, "{ended}");
+    assert!(ended.stdout.contains("no answer within 200ms"), "{ended}");
+}
+
+#[test]
 fn a_machine_without_kubectl_says_so() {
     let empty = tempfile::tempdir().unwrap();
     let path = empty.path().display().to_string();

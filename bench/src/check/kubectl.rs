@@ -14,8 +14,6 @@ use crate::cli::PodArgs;
 
 /// Id of the finding about a pod that could not be looked into.
 pub(super) const ID: &str = "pod-exec";
-/// Time that one command in a pod may take.
-pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 /// Bytes kept of what kubectl says on standard error.
 const STDERR_MAX: usize = 16 << 10;
 /// Exit codes of a container runtime that found no such program, or could not start it.
@@ -28,6 +26,8 @@ pub(super) struct Pod {
     namespace: Option<String>,
     container: Option<String>,
     context: Option<String>,
+    /// Time that one command may take.
+    deadline: Duration,
 }
 
 /// What a command printed in a pod.
@@ -72,6 +72,7 @@ impl Pod {
             namespace: args.namespace.clone(),
             container: args.container.clone(),
             context: args.context.clone(),
+            deadline: args.pod_timeout,
         };
         Ok(args.pod.iter().map(pod).collect())
     }
@@ -124,7 +125,7 @@ impl Pod {
     ///
     /// # Errors
     /// The finding that says why the pod could not be looked into.
-    pub(super) async fn exec(&self, command: &[&str], deadline: Duration) -> Result<Output, Box<Finding>> {
+    pub(super) async fn exec(&self, command: &[&str]) -> Result<Output, Box<Finding>> {
         let child = Command::new("kubectl")
             .args(self.arguments(command))
             .stdin(Stdio::null())
@@ -139,11 +140,11 @@ impl Pod {
             (child.wait().await, stdout, stderr)
         };
         // On the deadline the process is killed as it is dropped.
-        let Ok((status, stdout, stderr)) = timeout(deadline, work).await else {
+        let Ok((status, stdout, stderr)) = timeout(self.deadline, work).await else {
             return Err(Box::new(self.finding(
-                format!("pod {}: no answer within {} s", self.name, deadline.as_secs()),
+                format!("pod {}: no answer within {:?}", self.name, self.deadline),
                 &[],
-                "see whether the API server and the node's kubelet answer (kubectl get --raw /readyz, kubectl get node)",
+                "see whether the API server and the node's kubelet answer (kubectl get --raw /readyz, kubectl get node); a slow one needs a longer --pod-timeout",
             )));
         };
         let code = status.ok().and_then(|status| status.code()).unwrap_or(-1);
@@ -281,7 +282,13 @@ mod tests {
     use super::*;
 
     fn args(pod: &str) -> PodArgs {
-        PodArgs { pod: vec![pod.to_owned()], ..PodArgs::default() }
+        PodArgs {
+            pod: vec![pod.to_owned()],
+            namespace: None,
+            container: None,
+            context: None,
+            pod_timeout: Duration::from_secs(20),
+        }
     }
 
     #[test]
@@ -291,6 +298,7 @@ mod tests {
             namespace: Some("serving".to_owned()),
             container: Some("worker".to_owned()),
             context: Some("user@cluster with space".to_owned()),
+            ..args("decode-0")
         };
         let pod = &Pod::all(&pods).unwrap()[0];
         let expected = [

@@ -20,8 +20,6 @@ use crate::terminal::Terminal;
 
 /// Loading NIXL, creating two backends and moving a megabyte, at most.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The same in a pod, with kubectl around it.
-const POD_DEADLINE: Duration = Duration::from_secs(90);
 
 /// What the pod is asked when it has no kvwire: the places that the read-only check looks at.
 const SEARCH: &str = "if command -v kvwire >/dev/null 2>&1; then exec kvwire check nixl --json; fi\n\
@@ -162,10 +160,8 @@ fn gpu_memory(node: Option<&NodeReport>) -> Finding {
 
 /// Tries NIXL in a pod. `pods` are all that were asked for, for the next command.
 pub(super) async fn in_pod(pod: &Pod, pods: &[Pod]) -> Vec<Finding> {
-    let output = match pod.exec(&["sh", "-c", SEARCH], POD_DEADLINE).await {
-        Ok(output) if output.no_program() => {
-            pod.exec(&["kvwire", "check", "nixl", "--json"], POD_DEADLINE).await
-        }
+    let output = match pod.exec(&["sh", "-c", SEARCH]).await {
+        Ok(output) if output.no_program() => pod.exec(&["kvwire", "check", "nixl", "--json"]).await,
         other => other,
     };
     let output = match output {

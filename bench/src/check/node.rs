@@ -10,7 +10,7 @@ use checks::node::{CAPTURE_MAX, Evidence, NodeReport, gather, judge, script};
 
 use super::Problem;
 use super::contract::Report;
-use super::kubectl::{DEADLINE, Output, Pod};
+use super::kubectl::{Output, Pod};
 use crate::cli::CheckNodeArgs;
 use crate::terminal::Terminal;
 
@@ -79,10 +79,10 @@ pub(super) fn judged(looked: Vec<Looked>) -> (Vec<(String, Vec<Finding>)>, Vec<N
 /// One command in the pod gathers everything.
 async fn read_pod(pod: &Pod) -> Result<Evidence, Box<Finding>> {
     let script = format!("{KVWIRE_FIRST}{}", script());
-    let mut output = pod.exec(&["sh", "-c", &script], DEADLINE).await?;
+    let mut output = pod.exec(&["sh", "-c", &script]).await?;
     if output.no_program() {
         // An image without a shell may still have kvwire.
-        output = pod.exec(&["kvwire", "check", "node", "--capture", "-"], DEADLINE).await?;
+        output = pod.exec(&["kvwire", "check", "node", "--capture", "-"]).await?;
         if output.no_program() {
             return Err(Box::new(nothing_to_run(pod, &output)));
         }

@@ -1,8 +1,6 @@
 //! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
 
 mod check;
-mod check_nixl;
-mod check_node;
 mod info;
 mod join;
 mod measure;
@@ -11,9 +9,7 @@ mod pair;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use check::{CheckArgs, OneCheck, PodArgs};
-pub(crate) use check_nixl::CheckNixlArgs;
-pub(crate) use check_node::CheckNodeArgs;
+pub(crate) use check::{CheckArgs, CheckCommand, CheckNixlArgs, CheckNodeArgs, PodArgs};
 pub(crate) use info::InfoArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
@@ -59,9 +55,9 @@ pub(crate) enum Command {
     /// Be target or initiator by index, as a Job, Slurm or mpirun starts processes.
     #[command(allow_negative_numbers = true, after_help = ETCD_HELP)]
     Run(Box<RunArgs>),
-    /// Judge what can be judged before a byte moves: nodes, pods, NIXL.
+    /// Look for what keeps the KV cache from RDMA and NVLink, without moving a byte between two processes.
     ///
-    /// Without a subcommand: everything that can be reached, and one answer with what to fix first.
+    /// Without a subcommand: the nodes and NIXL of this machine or of the pods, one answer, and what to fix first.
     Check(Box<CheckArgs>),
     /// Show which NIXL and UCX would be used, and every place that was searched.
     Info(InfoArgs),

@@ -1,12 +1,18 @@
-//! `kvwire check`: what can be judged before a byte moves.
+//! `kvwire check`, one file a subcommand.
+
+mod nixl;
+mod node;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
 use super::OutputArgs;
-use super::check_nixl::CheckNixlArgs;
-use super::check_node::CheckNodeArgs;
+use crate::measure::units::parse_duration;
+
+pub(crate) use nixl::CheckNixlArgs;
+pub(crate) use node::CheckNodeArgs;
 
 /// Flags of `kvwire check`.
 #[derive(Debug, Args)]
@@ -14,7 +20,7 @@ use super::check_node::CheckNodeArgs;
 pub(crate) struct CheckArgs {
     /// One check alone.
     #[command(subcommand)]
-    pub(crate) one: Option<OneCheck>,
+    pub(crate) command: Option<CheckCommand>,
     #[command(flatten)]
     pub(crate) pods: PodArgs,
     /// NIXL's C library, or a folder that contains it [default: search]
@@ -26,7 +32,7 @@ pub(crate) struct CheckArgs {
 
 /// The checks.
 #[derive(Debug, Subcommand)]
-pub(crate) enum OneCheck {
+pub(crate) enum CheckCommand {
     /// Read this node's fabric, or that of a pod, and judge it.
     ///
     /// Looks at RDMA devices, ports, addresses, GPUs, limits and libraries. Reads files and asks driver libraries;
@@ -37,7 +43,7 @@ pub(crate) enum OneCheck {
 }
 
 /// Which pods are looked at. Without any: this machine.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Pods")]
 pub(crate) struct PodArgs {
     /// Look at this pod through kubectl; give it twice for the prefill and the decode side
@@ -52,4 +58,7 @@ pub(crate) struct PodArgs {
     /// Context of kubectl's configuration [default: the current one]
     #[arg(long, env = "KVWIRE_CONTEXT", value_name = "NAME", requires = "pod")]
     pub(crate) context: Option<String>,
+    /// How long one command in a pod may take
+    #[arg(long, env = "KVWIRE_POD_TIMEOUT", value_name = "TIME", default_value = "20s", value_parser = parse_duration)]
+    pub(crate) pod_timeout: Duration,
 }

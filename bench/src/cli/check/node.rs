@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::FalseyValueParser;
 
-use super::OutputArgs;
-use super::check::PodArgs;
+use super::PodArgs;
+use crate::cli::OutputArgs;
 
 /// Flags of `kvwire check node`.
 #[derive(Debug, Args)]

@@ -6,18 +6,18 @@ mod nixl;
 mod node;
 mod offer;
 mod rollup;
-mod text;
+mod sheet;
 
-use crate::cli::{CheckArgs, OneCheck, OutputArgs};
+use crate::cli::{CheckArgs, CheckCommand, OutputArgs};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
 use contract::Report;
 
 /// Runs `kvwire check` or one check of it.
 pub(crate) fn run(args: &CheckArgs) -> Exit {
-    let output = match &args.one {
-        Some(OneCheck::Node(node)) => &node.output,
-        Some(OneCheck::Nixl(nixl)) => &nixl.output,
+    let output = match &args.command {
+        Some(CheckCommand::Node(node)) => &node.output,
+        Some(CheckCommand::Nixl(nixl)) => &nixl.output,
         None => &args.output,
     };
     let terminal = Terminal::new(output);
@@ -29,9 +29,9 @@ pub(crate) fn run(args: &CheckArgs) -> Exit {
         }
     };
     let report = runtime.block_on(async {
-        match &args.one {
-            Some(OneCheck::Node(node)) => node::check(node, &terminal).await,
-            Some(OneCheck::Nixl(nixl)) => nixl::check(nixl, &terminal).await,
+        match &args.command {
+            Some(CheckCommand::Node(node)) => node::check(node, &terminal).await,
+            Some(CheckCommand::Nixl(nixl)) => nixl::check(nixl, &terminal).await,
             None => rollup::check(args, &terminal).await,
         }
     });
@@ -66,7 +66,7 @@ fn print(report: &Report, output: &OutputArgs, terminal: &Terminal) -> Exit {
     let text = if output.json {
         serde_json::to_string_pretty(report).map(|text| text + "\n").map_err(|e| e.to_string())
     } else {
-        Ok(text::render(report, terminal.color_on_stdout(), terminal.width()))
+        Ok(sheet::render(report, terminal.color_on_stdout(), terminal.width()))
     };
     match text.and_then(|text| terminal.result(&text).map_err(|e| e.to_string())) {
         Ok(()) => report.exit(),

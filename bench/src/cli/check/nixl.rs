@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutputArgs;
-use super::check::PodArgs;
+use super::PodArgs;
+use crate::cli::OutputArgs;
 
 /// Flags of `kvwire check nixl`.
 #[derive(Debug, Args)]
