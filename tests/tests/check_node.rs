@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use kvwire_tests::{Ended, Nixl, kvwire, kvwire_command};
+use kvwire_tests::{Ended, Nixl, kvwire, kvwire_command, pair};
 use serde_json::Value;
 
 fn check(args: &[&str]) -> Ended {
@@ -203,4 +203,36 @@ fn a_container_with_nothing_allowed_is_judged_as_such() {
     assert_eq!(fact("memlock"), "64 KiB");
     assert_eq!(fact("/dev/shm"), "8 MiB");
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn rdma_that_is_expected_and_cannot_be_names_the_side_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("capture");
+    assert_eq!(check(&["node", "--capture", file.to_str().unwrap()]).code, 0);
+    if fs::read_to_string(&file).unwrap().contains("/dev/infiniband/uverbs") {
+        // A machine with a usable adapter has nothing to be refused.
+        return;
+    }
+    let ended =
+        pair().args(["--sizes", "4KiB", "--ucx-env", "UCX_TLS=rc", "--verbose"]).nixl(&Nixl::Newest).run();
+    assert_eq!(ended.code, 1, "{ended}");
+    assert!(ended.title("rdma-expected").contains("the initiator cannot use it"), "{ended}");
+    assert!(!ended.stderr.contains("engine: process"), "nothing was started: {ended}");
+    assert_eq!(ended.statuses().iter().filter(|status| **status == "pass").count(), 0);
+}
+
+#[test]
+fn both_sides_of_a_run_carry_their_node_report() {
+    let ended = pair().args(["--sizes", "4KiB", "--samples", "10"]).nixl(&Nixl::Newest).run();
+    assert_eq!(ended.code, 0, "{ended}");
+    for side in ["initiator", "target"] {
+        let report = &ended.result()["nodes"][side]["report"];
+        let facts = report["facts"].as_array().unwrap();
+        assert!(facts.iter().any(|fact| fact["name"] == "RDMA devices"), "{report}");
+        assert!(
+            report["findings"].as_array().unwrap().iter().any(|finding| finding["id"] == "memlock"),
+            "{report}"
+        );
+    }
 }

@@ -6,6 +6,7 @@
 mod columns;
 mod evidence;
 pub(crate) mod findings;
+mod nodes;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
@@ -35,6 +36,7 @@ pub(crate) fn render(result: &ResultFile, colour: bool, width: usize) -> String 
     let mut out = String::new();
     push_verdict(&mut out, result, paint, width);
     push_run(&mut out, result, width);
+    nodes::push_nodes(&mut out, &result.nodes, paint);
     let columns = Columns::of(&result.cases, width);
     columns.push_tables(&mut out, &result.cases, paint);
     push_reasons(&mut out, result, paint, width);

@@ -13,6 +13,7 @@ mod identity;
 mod judge;
 mod mask;
 mod nvml;
+mod pages;
 mod pci;
 mod report;
 mod shell;
@@ -23,6 +24,7 @@ pub use capture::{CAPTURE_MAX, CaptureError};
 pub use evidence::{Access, Entry, Evidence};
 pub use identity::{Fabric, Namespaces, NixlIdentity, Node};
 pub use judge::judge;
+pub use pages::{PAGES, Page, Who, page};
 pub use report::{Fact, FactPair, NodeReport};
 pub use shell::script;
 
