@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use checks::env::{Catalogue, Effect, Entry, Owner, RULES, Rule, catalogue, rule};
+use checks::node::{PAGES, Page, page};
 
 use crate::cli::ExplainArgs;
 use crate::exit::Exit;
@@ -13,9 +14,13 @@ pub(crate) fn run(args: &ExplainArgs, terminal: &Terminal) -> Exit {
     let catalogue = catalogue();
     let text = match &args.name {
         None if args.output.json => {
-            json(&serde_json::json!({"rules": RULES, "variables": catalogue.entries()}))
+            json(&serde_json::json!({"rules": RULES, "pages": PAGES, "variables": catalogue.entries()}))
         }
         None => list(catalogue),
+        Some(name) if page(name).is_some() => match page(name) {
+            Some(page) if args.output.json => json(page),
+            page => page.map_or_else(String::new, of_page),
+        },
         Some(name) => match (rule(name), catalogue.get(&name.to_ascii_uppercase())) {
             (Some(rule), _) if args.output.json => json(rule),
             (Some(rule), _) => of_rule(rule),
@@ -51,9 +56,13 @@ fn unknown(name: &str, catalogue: &Catalogue) -> String {
 }
 
 fn list(catalogue: &Catalogue) -> String {
-    let mut out = String::from("findings:\n");
+    let mut out = String::from("findings in manifests:\n");
     for rule in RULES {
         let _ = writeln!(out, "  {:<26}{}", rule.id, rule.title);
+    }
+    out.push_str("\nfindings on a node:\n");
+    for page in PAGES {
+        let _ = writeln!(out, "  {:<26}{}", page.id, page.title);
     }
     out.push_str("\nvariables that decide the wire:\n");
     for entry in catalogue.entries().iter().filter(|e| !e.why.is_empty()) {
@@ -66,6 +75,18 @@ fn list(catalogue: &Catalogue) -> String {
 
 fn of_rule(rule: &Rule) -> String {
     format!("{}\n\n{}.\n\nWhy it matters: {}\n\nWhat to do: {}\n", rule.id, rule.title, rule.why, rule.remedy)
+}
+
+fn of_page(page: &Page) -> String {
+    format!(
+        "{}\n\n{}.\n\nCause: {}\n\nConfirm by hand: {}\n\nWhat to do: {}\n\nWho can: {}\n",
+        page.id,
+        page.title,
+        page.cause,
+        page.confirm,
+        page.fix,
+        page.who.words()
+    )
 }
 
 fn of_entry(name: &str, entry: &Entry) -> String {

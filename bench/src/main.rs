@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let exit = match cli.command {
-        Command::Engine => engine::main(),
         Command::Check(args) => check::run(&args),
+        Command::Engine => engine::main(),
         Command::Explain(args) => explain::run(&args, &Terminal::new(&args.output)),
         Command::Info(args) => info::run(&args, &Terminal::new(&args.output)),
         Command::Target(args) => run::target(&args, &Terminal::new(&args.output), begin),

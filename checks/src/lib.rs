@@ -1,9 +1,9 @@
 //! What kvwire judges without moving a byte: findings, manifests, and what one node says about itself.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod env;
 mod finding;
-mod node;
+pub mod node;
 mod route;
 
 pub use finding::{Finding, SourceSpan, Status};

@@ -12,6 +12,7 @@ mod ended;
 mod etcd;
 mod evidence;
 mod find;
+mod kubectl;
 mod live;
 mod netns;
 
@@ -23,6 +24,7 @@ pub use ended::Ended;
 pub use etcd::Etcd;
 pub use evidence::{Evidence, Host};
 pub use find::{Nixl, fake, kvwire, partial_fake, repository};
+pub use kubectl::{Kubectl, RUNS_HERE};
 pub use live::{Live, is_alive};
 pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS};
 

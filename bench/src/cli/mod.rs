@@ -11,7 +11,9 @@ mod plan;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use check::{CheckArgs, CheckCommand, CheckEnvArgs, ExplainArgs, FailOn, Format};
+pub(crate) use check::{
+    CheckArgs, CheckCommand, CheckEnvArgs, CheckNixlArgs, CheckNodeArgs, ExplainArgs, FailOn, Format, PodArgs,
+};
 pub(crate) use info::InfoArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
@@ -62,8 +64,10 @@ pub(crate) enum Command {
     ///
     /// Moves nothing and needs no NIXL: bytes and descriptors per rank for prompts of several lengths.
     Plan(Box<PlanArgs>),
-    /// Look for what keeps the KV cache from RDMA and NVLink, without moving a byte.
-    Check(CheckArgs),
+    /// Look for what keeps the KV cache from RDMA and NVLink, without moving a byte between two processes.
+    ///
+    /// Without a subcommand: the nodes and NIXL of this machine or of the pods, one answer, and what to fix first.
+    Check(Box<CheckArgs>),
     /// Explain a variable or a finding.
     Explain(ExplainArgs),
     /// Show which NIXL and UCX would be used, and every place that was searched.

@@ -13,6 +13,7 @@ use coordinator::Role;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command as Process};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::log::{Log, collect};
@@ -91,6 +92,8 @@ pub(crate) struct Engine {
     child: Child,
     pipe: UnixStream,
     log: Log,
+    /// The tasks that read its output, each until its end.
+    readers: Vec<JoinHandle<()>>,
     terminal: Terminal,
 }
 
@@ -132,17 +135,18 @@ impl Engine {
         process.envs(env);
         let mut child = process.spawn().map_err(failed)?;
         let log = Log::default();
+        let mut readers = Vec::new();
         if let Some(stdout) = child.stdout.take() {
-            tokio::spawn(collect(stdout, log.clone(), role, terminal.clone()));
+            readers.push(tokio::spawn(collect(stdout, log.clone(), role, terminal.clone())));
         }
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(collect(stderr, log.clone(), role, terminal.clone()));
+            readers.push(tokio::spawn(collect(stderr, log.clone(), role, terminal.clone())));
         }
         let pipe = UnixStream::from_std(ours).map_err(failed)?;
         if let Some(pid) = child.id() {
             terminal.detail(&format!("{role} engine: process {pid}"));
         }
-        Ok(Self { role, child, pipe, log, terminal: terminal.clone() })
+        Ok(Self { role, child, pipe, log, readers, terminal: terminal.clone() })
     }
 
     /// Sends one command and waits for its event.
@@ -244,6 +248,20 @@ impl Engine {
     /// Looks at what UCX logged.
     pub(crate) fn with_ucx_log<T>(&self, look: impl FnOnce(&UcxLog) -> T) -> T {
         self.log.with_ucx(look)
+    }
+
+    /// Lets the engine go, and gives what it printed that looks like trouble, to its last line.
+    pub(crate) async fn trouble(mut self) -> Vec<String> {
+        drop(self.pipe);
+        if timeout(LEAVE_TIME, self.child.wait()).await.is_err() {
+            // Ignored: it fails only when the process is already gone.
+            let _ = self.child.kill().await;
+        }
+        for reader in self.readers {
+            // Ignored: what was read until then is what there is.
+            let _ = timeout(LEAVE_TIME, reader).await;
+        }
+        self.log.explaining()
     }
 
     /// The failure of an engine that answered something else than was asked.

@@ -14,6 +14,7 @@ mod rounds;
 mod seen;
 mod session;
 mod timed;
+mod trial;
 
 pub(crate) use handle::{Engine, EngineFailure, Phase};
 pub(crate) use library::places;

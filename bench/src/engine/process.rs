@@ -4,6 +4,7 @@ use super::desk::Desk;
 use super::library::{inspect, load};
 use super::protocol::{Command, EngineError, ErrorKind, Event};
 use super::session;
+use super::trial::try_out;
 
 /// Runs the engine until its supervisor lets it go. Never returns to the caller's destructors.
 pub(crate) fn main() -> ! {
@@ -22,6 +23,9 @@ fn serve(desk: &mut Desk) {
         let result = match command {
             Command::Inspect { nixl_lib } => {
                 inspect(nixl_lib.as_deref()).map(|found| desk.answer(&Event::Inspected(Box::new(found))))
+            }
+            Command::TryOut { nixl_lib } => {
+                try_out(nixl_lib.as_deref()).map(|trial| desk.answer(&Event::Tried(Box::new(trial))))
             }
             Command::Open { agent, nixl_lib, plan } => {
                 load(nixl_lib.as_deref()).and_then(|loaded| session::serve(desk, &loaded, &agent, &plan))

@@ -33,6 +33,8 @@ pub(crate) enum End {
 pub(crate) enum Command {
     /// Load NIXL and say what is there, without a transfer.
     Inspect { nixl_lib: Option<String> },
+    /// Load NIXL and move a few bytes between two agents of this process.
+    TryOut { nixl_lib: Option<String> },
     /// Load NIXL, create the agent and its UCX backend, allocate and register the pool.
     Open { agent: String, nixl_lib: Option<String>, plan: Box<Plan> },
     /// Load the peer's metadata and remember where its pool is.
@@ -58,6 +60,8 @@ pub(crate) enum Command {
 pub(crate) enum Event {
     /// To [`Command::Inspect`].
     Inspected(Box<Inspection>),
+    /// To [`Command::TryOut`].
+    Tried(Box<Trial>),
     /// To [`Command::Open`].
     Opened(Box<Opened>),
     /// To [`Command::Connect`], [`Command::Prepare`], [`Command::Listen`] and [`Command::Mark`].
@@ -87,6 +91,28 @@ pub(crate) struct Inspection {
     pub(crate) backend_params: BTreeMap<String, String>,
     /// Every place that was looked at, in order.
     pub(crate) searched: Vec<Place>,
+}
+
+/// How far NIXL got within one process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Trial {
+    /// What was loaded.
+    pub(crate) nixl: NixlIdentity,
+    /// Names of the plugins that NIXL lists.
+    pub(crate) plugins: Vec<String>,
+    /// Memory kinds that the UCX backend takes.
+    pub(crate) memory_kinds: Vec<String>,
+    /// Steps in order: `agent`, `plugins`, `backend`, `host memory`, `loopback`; the last one may have failed.
+    pub(crate) steps: Vec<Step>,
+}
+
+/// One step of a trial.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Step {
+    /// Which.
+    pub(crate) name: String,
+    /// Why it failed; `None` when it did not.
+    pub(crate) error: Option<String>,
 }
 
 /// A place where NIXL may stand.

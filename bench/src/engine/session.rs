@@ -176,7 +176,10 @@ impl Session<'_> {
                 return Ok(Event::Heard { notifications });
             }
             Command::Measure { .. } => return Err(out_of_order("a timed loop without a warm-up")),
-            Command::Inspect { .. } | Command::Open { .. } | Command::WarmUp { .. } => {
+            Command::Inspect { .. }
+            | Command::TryOut { .. }
+            | Command::Open { .. }
+            | Command::WarmUp { .. } => {
                 return Err(out_of_order("a command for a fresh engine"));
             }
         }

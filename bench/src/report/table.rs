@@ -5,8 +5,9 @@
 
 mod columns;
 mod evidence;
-mod findings;
+pub(crate) mod findings;
 mod kv;
+mod nodes;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
@@ -37,6 +38,7 @@ pub(crate) fn render(result: &ResultFile, colour: bool, width: usize) -> String 
     push_verdict(&mut out, result, paint, width);
     kv::push_headlines(&mut out, result, paint, width);
     push_run(&mut out, result, width);
+    nodes::push_nodes(&mut out, &result.nodes, paint);
     let columns = Columns::of(&result.cases, width);
     columns.push_tables(&mut out, &result.cases, paint);
     push_reasons(&mut out, result, paint, width);

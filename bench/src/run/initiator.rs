@@ -7,6 +7,7 @@ use coordinator::Role;
 
 use super::join::Met;
 use super::message::Message;
+use super::nodes;
 use super::record::{Record, not_run};
 use super::stop::Stop;
 use super::supervisor::{Supervisor, makes_no_sense};
@@ -87,6 +88,7 @@ impl Initiator {
     }
 
     async fn lead(&mut self) -> Result<(), Stop> {
+        self.compare_nodes()?;
         self.open().await?;
         if self.plan.listens() {
             self.expect_done(Message::Listen, Phase::Preparing).await?;
@@ -132,6 +134,20 @@ impl Initiator {
         }
         self.record.finding(finding);
         (outcome, title)
+    }
+
+    /// What the two nodes can do, before anything is opened: a side that cannot do what is expected ends the run.
+    fn compare_nodes(&mut self) -> Result<(), Stop> {
+        let Some(target) = self.record.result.nodes.target.as_ref() else { return Ok(()) };
+        let judged = nodes::judge(&self.node, target, &self.plan);
+        self.record.initiator_node(self.node.clone());
+        match judged {
+            Ok(findings) => {
+                findings.into_iter().for_each(|finding| self.record.finding(finding));
+                Ok(())
+            }
+            Err(finding) => Err(Stop::Unfit(finding)),
+        }
     }
 
     /// Both sides' versions, where they differ: an error may come from that.

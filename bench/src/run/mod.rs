@@ -5,6 +5,7 @@ mod hosts;
 mod initiator;
 mod join;
 mod message;
+mod nodes;
 mod pair;
 mod record;
 mod rendezvous;

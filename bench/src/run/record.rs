@@ -94,6 +94,11 @@ impl Record {
         self.result.nodes.target = Some(node);
     }
 
+    /// Notes who the initiator is, before its engine is open.
+    pub(crate) fn initiator_node(&mut self, node: Node) {
+        self.result.nodes.initiator = Some(node);
+    }
+
     /// Notes where and how the two sides met.
     pub(crate) fn rendezvous(&mut self, place: &str, initiator: Option<Route>, target: Option<Route>) {
         self.result.rendezvous = Rendezvous { place: place.to_owned(), initiator, target };

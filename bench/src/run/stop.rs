@@ -31,6 +31,8 @@ pub(crate) enum Stop {
     PeerSilent(Duration),
     /// The two sides did not come together; nothing was measured.
     Refused(Box<Finding>),
+    /// One side's node cannot do what is expected of the wire.
+    Unfit(Box<Finding>),
     /// The user or the system asked the run to end, on this side.
     Interrupted {
         /// `target`, `initiator`, or `run` where both are one command.
@@ -49,6 +51,7 @@ impl Stop {
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Engine(failure) => failure.outcome(),
+            Self::Unfit(_) => Outcome::NotTrusted,
             Self::PeerFailed { outcome, .. } | Self::PeerEnded { outcome, .. } => *outcome,
             Self::Peer(_)
             | Self::ServingPeer { .. }
@@ -65,7 +68,9 @@ impl Stop {
         let fail = |id: &str, title: String| Finding::new(id, Status::Fail, title);
         match self {
             Self::Engine(failure) => failure.finding(),
-            Self::PeerFailed { finding, .. } | Self::Refused(finding) => (**finding).clone(),
+            Self::PeerFailed { finding, .. } | Self::Refused(finding) | Self::Unfit(finding) => {
+                (**finding).clone()
+            }
             Self::PeerEnded { summary, .. } => {
                 fail("peer-ended", format!("the other side ended the run ({at}): {summary}"))
                     .next_step("read the other side's output")

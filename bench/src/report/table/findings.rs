@@ -10,7 +10,7 @@ use super::text::{Paint, Tone, plain, push_wrapped};
 const INDENT: usize = 9;
 
 /// Every finding that asks something of the reader.
-pub(super) fn push_findings(out: &mut String, findings: &[Finding], paint: Paint, width: usize) {
+pub(crate) fn push_findings(out: &mut String, findings: &[Finding], paint: Paint, width: usize) {
     for finding in findings {
         let Some((word, tone)) = word(finding.status) else { continue };
         out.push('\n');

@@ -6,6 +6,8 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::report::NodeReport;
+
 /// One side of a run: the host it is on and the software that it uses.
 ///
 /// Every text is as the kernel gives it; what could not be read is `None`, never guessed.
@@ -41,6 +43,9 @@ pub struct Node {
     pub pid: u32,
     /// What the engine of this side loaded; `None` until it has.
     pub nixl: Option<NixlIdentity>,
+    /// What `kvwire check node` says of this side: facts and findings. `None` in results of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<NodeReport>,
 }
 
 /// Namespace inodes, from `/proc/self/ns`.
@@ -121,6 +126,7 @@ impl Node {
             kvwire: kvwire.to_owned(),
             pid: std::process::id(),
             nixl: None,
+            report: Some(super::judge(&super::gather(kvwire), "this side")),
         }
     }
 
