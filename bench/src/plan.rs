@@ -89,6 +89,9 @@ pub(crate) struct Plan {
     pub(crate) cases: Vec<Case>,
     /// Transfers outstanding at once (closed loop).
     pub(crate) depth: u32,
+    /// Times that all cases are measured, round after round.
+    #[serde(default = "once")]
+    pub(crate) repeat: u32,
     /// Untimed transfers before the timed loop, at most; a tenth of the case time ends them earlier.
     pub(crate) warmup: u64,
     /// Timed transfers of a case, at most.
@@ -121,6 +124,11 @@ pub(crate) struct Plan {
 
 /// What `strict` sets for the engines.
 const NO_EMULATION: (&str, &str) = ("UCX_PROTO_EMULATION_ENABLE", "n");
+
+/// What plans of before there were repetitions mean.
+fn once() -> u32 {
+    1
+}
 
 impl Plan {
     /// Environment of the engines on top of their own.
@@ -168,6 +176,8 @@ pub(crate) struct Request {
     pub(crate) ops: Vec<Op>,
     /// See [`Plan::depth`].
     pub(crate) depth: u32,
+    /// See [`Plan::repeat`].
+    pub(crate) repeat: u32,
     /// See [`Plan::warmup`].
     pub(crate) warmup: u64,
     /// See [`Plan::samples`].
@@ -224,6 +234,8 @@ const TIMED_SHARE: f64 = 0.6;
 const BATCH_MAX: u32 = 1 << 20;
 /// Outstanding requests, at most.
 const DEPTH_MAX: u32 = 4096;
+/// Rounds of all cases, at most: far more than a comparison needs.
+const REPEAT_MAX: u32 = 1_000;
 /// Registered memory is a multiple of this, so that large pages can back it.
 const POOL_UNIT: u64 = 2 << 20;
 
@@ -240,6 +252,7 @@ impl Request {
         Ok(Plan {
             cases,
             depth: self.depth,
+            repeat: self.repeat,
             warmup: self.warmup,
             samples: self.samples,
             case_time_ms: millis(case_time),
@@ -274,6 +287,13 @@ impl Request {
                 format!("give 1 to {DEPTH_MAX}"),
             );
         }
+        if self.repeat == 0 || self.repeat > REPEAT_MAX {
+            return refuse(
+                "--repeat",
+                format!("{} rounds cannot be measured", self.repeat),
+                format!("give 1 to {REPEAT_MAX}"),
+            );
+        }
         if self.samples == 0 {
             return refuse("--samples", "a case without a timed transfer says nothing", "give 1 or more");
         }
@@ -295,7 +315,7 @@ impl Request {
     }
 
     fn resolve_case_time(&self) -> Result<Duration, PlanError> {
-        let cases = self.sizes.len() * self.batches.len() * self.ops.len();
+        let cases = self.sizes.len() * self.batches.len() * self.ops.len() * self.repeat as usize;
         let case_time = match (self.case_time, self.total_time) {
             (Some(case), Some(total)) if case > total => {
                 return refuse(
@@ -416,6 +436,7 @@ mod tests {
             batches: vec![1],
             ops: vec![Op::Read, Op::Write],
             depth: 1,
+            repeat: 1,
             warmup: 100,
             samples: 10_000,
             case_time: None,
@@ -477,6 +498,7 @@ mod tests {
         assert_eq!(flag(Request { depth: 0, ..request() }), "--depth");
         assert_eq!(flag(Request { batches: vec![0], ..request() }), "--batch");
         assert_eq!(flag(Request { samples: 0, ..request() }), "--samples");
+        assert_eq!(flag(Request { repeat: 0, ..request() }), "--repeat");
         assert_eq!(flag(Request { samples: 3, depth: 4, ..request() }), "--samples");
         assert_eq!(flag(Request { sizes: vec![], ..request() }), "--sizes");
         assert_eq!(flag(Request { transfer_timeout: Duration::ZERO, ..request() }), "--transfer-timeout");

@@ -1,5 +1,6 @@
 //! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
 
+mod gate;
 mod info;
 mod join;
 mod measure;
@@ -8,6 +9,7 @@ mod pair;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use gate::{CalibrateArgs, GateArgs, GateCommand, TOLERANCE_DEFAULT};
 pub(crate) use info::InfoArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
@@ -53,6 +55,9 @@ pub(crate) enum Command {
     /// Be target or initiator by index, as a Job, Slurm or mpirun starts processes.
     #[command(allow_negative_numbers = true, after_help = ETCD_HELP)]
     Run(Box<RunArgs>),
+    /// Judge results against a baseline or thresholds, and fail when they got worse.
+    #[command(allow_negative_numbers = true)]
+    Gate(Box<GateArgs>),
     /// Show which NIXL and UCX would be used, and every place that was searched.
     Info(InfoArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.
@@ -73,7 +78,9 @@ mod tests {
     #[test]
     fn every_flag_has_an_environment_variable_and_a_help_line() {
         for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
-            for flag in command.get_arguments().filter(|a| a.get_id() != "help" && a.get_id() != "version") {
+            for flag in command.get_arguments().filter(|a| {
+                a.get_id() != "help" && a.get_id() != "version" && !a.is_positional()
+            }) {
                 let name = flag.get_long().unwrap_or_default();
                 let env = flag.get_env().map(|v| v.to_string_lossy().into_owned());
                 let expected = format!("KVWIRE_{}", name.to_uppercase().replace('-', "_"));

@@ -2,6 +2,5 @@
 
 pub(crate) mod json;
 pub(crate) mod model;
-#[cfg_attr(not(test), expect(dead_code, reason = "for commands that compare stored results"))]
 pub(crate) mod read;
 pub(crate) mod table;
