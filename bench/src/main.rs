@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     let exit = match cli.command {
         Command::Engine => engine::main(),
         Command::Gate(args) => gate::run(&args, &Terminal::new(&args.output)),
+        Command::Report(args) => report::run(&args, &Terminal::new(&args.output)),
         Command::Info(args) => info::run(&args, &Terminal::new(&args.output)),
         Command::Target(args) => run::target(&args, &Terminal::new(&args.output), begin),
         Command::Initiator(args) => run::initiator(&args, &Terminal::new(&args.output), begin),

@@ -6,6 +6,7 @@ mod join;
 mod measure;
 mod output;
 mod pair;
+mod report;
 
 use clap::{Parser, Subcommand};
 
@@ -15,6 +16,7 @@ pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
 pub(crate) use output::{OutputArgs, ResultArgs, When};
 pub(crate) use pair::PairArgs;
+pub(crate) use report::ReportArgs;
 
 /// Proves which wire your KV cache takes, and how fast.
 ///
@@ -58,6 +60,8 @@ pub(crate) enum Command {
     /// Judge results against a baseline or thresholds, and fail when they got worse.
     #[command(allow_negative_numbers = true)]
     Gate(Box<GateArgs>),
+    /// Render stored results for people and machines: HTML, Markdown, JUnit, Prometheus, CSV, HdrHistogram.
+    Report(Box<ReportArgs>),
     /// Show which NIXL and UCX would be used, and every place that was searched.
     Info(InfoArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.
@@ -78,9 +82,10 @@ mod tests {
     #[test]
     fn every_flag_has_an_environment_variable_and_a_help_line() {
         for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
-            for flag in command.get_arguments().filter(|a| {
-                a.get_id() != "help" && a.get_id() != "version" && !a.is_positional()
-            }) {
+            for flag in command
+                .get_arguments()
+                .filter(|a| a.get_id() != "help" && a.get_id() != "version" && !a.is_positional())
+            {
                 let name = flag.get_long().unwrap_or_default();
                 let env = flag.get_env().map(|v| v.to_string_lossy().into_owned());
                 let expected = format!("KVWIRE_{}", name.to_uppercase().replace('-', "_"));

@@ -102,7 +102,8 @@ fn say_what_is_missing(
         ));
     }
     if too_few(fewest, chance) {
-        let enough = (REPETITIONS_MIN..100).find(|n| !too_few([*n * fewest_runs.max(1), *n], chance)).unwrap_or(100);
+        let enough =
+            (REPETITIONS_MIN..100).find(|n| !too_few([*n * fewest_runs.max(1), *n], chance)).unwrap_or(100);
         found.too_few.push(format!(
             "a run has {} repetitions of a case, and a change in one of {measured} comparisons needs {enough}: measure \
              with --repeat {enough}",

@@ -69,14 +69,17 @@ fn bounds(case: &SideCase, metric: Metric, thresholds: &Thresholds) -> Vec<Check
             Some(value) if holds(value, limit) => {
                 (CheckOutcome::Pass, format!("{}, {word} {}", metric.show(value), metric.show(limit)))
             }
-            Some(value) => (CheckOutcome::Fail, format!("{}, {word} {}", metric.show(value), metric.show(limit))),
+            Some(value) => {
+                (CheckOutcome::Fail, format!("{}, {word} {}", metric.show(value), metric.show(limit)))
+            }
             None => (CheckOutcome::Unknown, format!("not measured, {word} {}", metric.show(limit))),
         };
         Some(Check { case: case.key.show(), metric, outcome, text })
     };
     let floor = one("at least", bound(|rule| rule.floor.as_ref()), |value, limit| value >= limit);
     let ceiling = one("at most", bound(|rule| rule.ceiling.as_ref()), |value, limit| value <= limit);
-    let share = thresholds.last(case, metric, |rule| rule.of_limit).map(|share| of_limit(case, metric, share, value));
+    let share =
+        thresholds.last(case, metric, |rule| rule.of_limit).map(|share| of_limit(case, metric, share, value));
     [floor, ceiling, share].into_iter().flatten().collect()
 }
 
@@ -88,7 +91,10 @@ fn of_limit(case: &SideCase, metric: Metric, share: f64, value: Option<f64>) -> 
             let outcome = if value >= share * limit { CheckOutcome::Pass } else { CheckOutcome::Fail };
             (outcome, format!("{reached:.1} % of {}, at least {wanted:.1} %", metric.show(limit)))
         }
-        _ => (CheckOutcome::Unknown, format!("at least {wanted:.1} % of a limit that the result does not have")),
+        _ => (
+            CheckOutcome::Unknown,
+            format!("at least {wanted:.1} % of a limit that the result does not have"),
+        ),
     };
     Check { case: case.key.show(), metric, outcome, text }
 }
@@ -125,7 +131,10 @@ mod tests {
     fn what_cannot_be_decided_is_unknown_and_not_passed_over() {
         for (rules, part) in [
             ("[[rule]]\ncase = \"READ 5 KiB x1\"\nmetric = \"p50\"\nceiling = \"1s\"", "no measured case"),
-            ("[[rule]]\nop = \"READ\"\nmetric = \"bandwidth\"\nof_limit = 0.8", "limit that the result does not have"),
+            (
+                "[[rule]]\nop = \"READ\"\nmetric = \"bandwidth\"\nof_limit = 0.8",
+                "limit that the result does not have",
+            ),
             ("[[rule]]\nop = \"READ\"\nmetric = \"p50\"\ntolerance = 0.1", "needs a --baseline"),
             ("[[rule]]\nmin_block = \"64MiB\"\nmetric = \"p99\"\nceiling = \"1s\"", "not measured"),
         ] {

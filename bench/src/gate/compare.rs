@@ -7,7 +7,7 @@ use super::metric::Metric;
 use super::noise::noise;
 use super::rank::{p_above, smallest_p};
 use super::series::{block, inefficiency};
-use super::shift::{median, shift};
+use super::shift::{RESAMPLES, median, shift};
 use super::side::SideCase;
 use super::thresholds::Thresholds;
 
@@ -76,6 +76,17 @@ pub(super) fn compare(
     thresholds: Option<&Thresholds>,
     tolerance: f64,
 ) -> Vec<Comparison> {
+    compare_with(baseline, candidate, thresholds, tolerance, RESAMPLES)
+}
+
+/// The same with intervals from this many resamples. They are for readers: no judgement rests on them.
+pub(super) fn compare_with(
+    baseline: &[SideCase],
+    candidate: &[SideCase],
+    thresholds: Option<&Thresholds>,
+    tolerance: f64,
+    resamples: usize,
+) -> Vec<Comparison> {
     let pairs = pairs(baseline, candidate);
     let chance = FALSE_ALARMS / pairs.len().max(1) as f64;
     let open: Vec<Open> = pairs
@@ -89,7 +100,7 @@ pub(super) fn compare(
                 },
                 |share| metric.step(share),
             );
-            one(old, new, metric, step)
+            one(old, new, metric, step, resamples)
         })
         .collect();
     judge(open, chance)
@@ -100,18 +111,19 @@ fn pairs<'a>(old: &'a [SideCase], new: &'a [SideCase]) -> Vec<(&'a SideCase, &'a
     let mut pairs = Vec::new();
     for candidate in new {
         let Some(baseline) = old.iter().find(|case| case.key == candidate.key) else { continue };
-        let has = |metric: &Metric| !baseline.values(*metric).is_empty() && !candidate.values(*metric).is_empty();
+        let has =
+            |metric: &Metric| !baseline.values(*metric).is_empty() && !candidate.values(*metric).is_empty();
         pairs.extend(Metric::ALL.into_iter().filter(has).map(|metric| (baseline, candidate, metric)));
     }
     pairs
 }
 
-fn one(old: &SideCase, new: &SideCase, metric: Metric, tolerance: f64) -> Option<Open> {
+fn one(old: &SideCase, new: &SideCase, metric: Metric, tolerance: f64, resamples: usize) -> Option<Open> {
     let (reference, sample) = (old.worse(metric), new.worse(metric));
     let series: Vec<&[f64]> = reference.iter().chain(&sample).map(Vec::as_slice).collect();
     let dependence = inefficiency(&series);
     let (flat_reference, flat_sample) = (reference.concat(), sample.concat());
-    let found = shift(&reference, &sample, block(dependence), SEED)?;
+    let found = shift(&reference, &sample, block(dependence), SEED, resamples)?;
     let mut interval = [metric.change(found.low), metric.change(found.high)];
     interval.sort_by(f64::total_cmp);
     let p = [(&flat_reference, &flat_sample), (&flat_sample, &flat_reference)];

@@ -23,8 +23,8 @@ mod tests {
     fn the_published_example_comes_out() {
         // The fifteen values of the paper's example; the four smallest stand at 0.05.
         let p = [
-            0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528,
-            0.7590, 1.0,
+            0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719,
+            0.6528, 0.7590, 1.0,
         ];
         let stands = significant(&p, 0.05);
         assert_eq!(stands.iter().filter(|s| **s).count(), 4);

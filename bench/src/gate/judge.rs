@@ -6,10 +6,11 @@ use serde::Serialize;
 use super::check::{Check, CheckOutcome, check};
 use super::compare::{Comparison, Judgement, compare};
 use super::same::{Difference, differences};
-use super::side::{SideCase, Stored, collect};
+use super::side::{SideCase, collect};
 use super::thresholds::Thresholds;
 use crate::exit::Exit;
 use crate::report::model::{CaseStatus, Outcome};
+use crate::report::read::Stored;
 
 /// What the user asked for.
 #[derive(Debug)]
@@ -132,7 +133,7 @@ fn unknown(id: &str, title: impl Into<String>) -> Finding {
 fn verdicts(baseline: &[Stored], candidate: &[Stored]) -> Vec<Finding> {
     let say = |stored: &Stored, role: &str, id: &str, fails: bool| {
         let verdict = &stored.result.verdict;
-        let text = format!("{role} {} is {}: {}", stored.path().display(), verdict.outcome, verdict.summary);
+        let text = format!("{role} {} is {}: {}", stored.path.display(), verdict.outcome, verdict.summary);
         let status = match verdict.outcome {
             Outcome::Trusted => return None,
             Outcome::NotTrusted if fails => Status::Fail,
@@ -158,7 +159,10 @@ fn troubles(cases: &[SideCase]) -> Vec<Finding> {
             CaseStatus::Pass => return None,
         };
         let title = format!("{} {word}: {reason}", case.key.show());
-        Some(Finding::new("gate-case-missing", status, title).next_step("mend what the case names, and measure again"))
+        Some(
+            Finding::new("gate-case-missing", status, title)
+                .next_step("mend what the case names, and measure again"),
+        )
     };
     cases.iter().filter_map(one).collect()
 }
@@ -185,12 +189,24 @@ fn blind(comparisons: &[Comparison]) -> Option<Finding> {
         first.metric,
         first.case
     );
-    Some(unknown("gate-too-few", title).next_step("measure both sides with --repeat 10, or give several results"))
+    Some(
+        unknown("gate-too-few", title)
+            .next_step("measure both sides with --repeat 10, or give several results"),
+    )
 }
 
 fn worse_finding(comparison: &Comparison) -> Finding {
-    let Comparison { case, metric, baseline, candidate, change, change_interval: [low, high], tolerance, p, .. } =
-        comparison;
+    let Comparison {
+        case,
+        metric,
+        baseline,
+        candidate,
+        change,
+        change_interval: [low, high],
+        tolerance,
+        p,
+        ..
+    } = comparison;
     let title = format!(
         "{case}: {metric} went from {} to {} ({:+.1} %)",
         metric.show(*baseline),
@@ -203,20 +219,24 @@ fn worse_finding(comparison: &Comparison) -> Finding {
         high * 100.0,
         tolerance * 100.0
     );
-    Finding::new("gate-regression", Status::Fail, title)
-        .evidence([evidence])
-        .next_step("look for what changed between the two results: versions and settings are listed with the findings")
+    Finding::new("gate-regression", Status::Fail, title).evidence([evidence]).next_step(
+        "look for what changed between the two results: versions and settings are listed with the findings",
+    )
 }
 
 fn check_finding(check: &Check) -> Option<Finding> {
     let (id, status, step) = match check.outcome {
         CheckOutcome::Pass => return None,
-        CheckOutcome::Fail => {
-            ("gate-threshold", Status::Fail, "find what slows the case down; its transport and its node checks come first")
-        }
-        CheckOutcome::Unknown => {
-            ("gate-undecided", Status::Unknown, "measure what the rule is for, or take the rule out of the thresholds")
-        }
+        CheckOutcome::Fail => (
+            "gate-threshold",
+            Status::Fail,
+            "find what slows the case down; its transport and its node checks come first",
+        ),
+        CheckOutcome::Unknown => (
+            "gate-undecided",
+            Status::Unknown,
+            "measure what the rule is for, or take the rule out of the thresholds",
+        ),
     };
     Some(Finding::new(id, status, format!("{} {}: {}", check.case, check.metric, check.text)).next_step(step))
 }

@@ -21,12 +21,12 @@ mod thresholds;
 use crate::cli::{CalibrateArgs, GateArgs, GateCommand, OutputArgs};
 use crate::exit::Exit;
 use crate::report::json;
+use crate::report::read::Stored;
 use crate::terminal::Terminal;
 
 pub(crate) use compare::{Comparison, Judgement};
 pub(crate) use metric::Metric;
 pub(crate) use same::Difference;
-pub(crate) use side::Stored;
 
 /// Why a gate did not come to a verdict, and the exit code for it.
 type Refused = (Exit, String);

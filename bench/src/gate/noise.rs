@@ -30,7 +30,8 @@ pub(super) fn noise(runs: &[Vec<f64>], chance: f64) -> Option<Noise> {
     let variance = medians.iter().map(|median| (median - mean).powi(2)).sum::<f64>() / (count - 1.0);
     let student = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
     let error = (variance * (1.0 + 1.0 / count)).sqrt();
-    let (low, high) = medians.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), m| (low.min(*m), high.max(*m)));
+    let (low, high) =
+        medians.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), m| (low.min(*m), high.max(*m)));
     let reach = (student.inverse_cdf(1.0 - chance) * error).max(high - low);
     Some(Noise { reach, usual: student.inverse_cdf(0.95) * error })
 }

@@ -45,7 +45,8 @@ fn doubled_ranks(reference: &[f64], sample: &[f64]) -> Vec<usize> {
     let mut start = 0;
     while start < order.len() {
         let value = values[order[start]];
-        let ties = order[start..].iter().take_while(|place| values[**place].total_cmp(&value).is_eq()).count();
+        let ties =
+            order[start..].iter().take_while(|place| values[**place].total_cmp(&value).is_eq()).count();
         for place in &order[start..start + ties] {
             // The ranks start + 1 to start + ties, on average, twice.
             ranks[*place] = 2 * start + ties + 1;
@@ -80,7 +81,8 @@ fn approximate(ranks: &[usize], reference: usize, sample: usize, sum: usize) -> 
     let total = ranks.len() as f64;
     let mut sorted = ranks.to_vec();
     sorted.sort_unstable();
-    let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|group| (group.len() as f64).powi(3) - group.len() as f64).sum();
+    let ties: f64 =
+        sorted.chunk_by(|a, b| a == b).map(|group| (group.len() as f64).powi(3) - group.len() as f64).sum();
     let (n, m) = (reference as f64, sample as f64);
     let variance = n * m / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)));
     if variance <= 0.0 {

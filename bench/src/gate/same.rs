@@ -56,7 +56,9 @@ pub(super) fn differences(baseline: &ResultFile, candidate: &ResultFile) -> Diff
         };
         tell("kvwire", old.kvwire.clone(), new.kvwire.clone());
         tell("kernel", old.kernel.clone(), new.kernel.clone());
-        let nixl = |node: &checks::Node| node.nixl.as_ref().map_or("unknown".to_owned(), checks::NixlIdentity::versions);
+        let nixl = |node: &checks::Node| {
+            node.nixl.as_ref().map_or("unknown".to_owned(), checks::NixlIdentity::versions)
+        };
         tell("software", nixl(&old), nixl(&new));
     }
     for (role, old, new) in [
@@ -113,11 +115,17 @@ mod tests {
             differences(&old, &new)
         };
         assert_eq!(with(|r| r.plan.depth = 4).refused[0].0, Difference::Workload);
-        assert_eq!(with(|r| r.memory.target = Some("GPU memory".to_owned())).refused[0].0, Difference::Machine);
+        assert_eq!(
+            with(|r| r.memory.target = Some("GPU memory".to_owned())).refused[0].0,
+            Difference::Machine
+        );
         let cpu = with(|r| r.nodes.target.as_mut().unwrap().cpu = Some("another".to_owned()));
         assert_eq!(cpu.refused[0].0, Difference::Machine);
         let version = with(|r| r.nodes.initiator.as_mut().unwrap().kvwire = "9.9.9".to_owned());
-        assert!(version.refused.is_empty() && version.told.iter().any(|t| t.contains("9.9.9")), "{version:?}");
+        assert!(
+            version.refused.is_empty() && version.told.iter().any(|t| t.contains("9.9.9")),
+            "{version:?}"
+        );
         let env = with(|r| _ = r.plan.ucx_env.insert("UCX_TLS".to_owned(), "tcp".to_owned()));
         assert!(env.refused.is_empty() && env.told.iter().any(|t| t.contains("UCX_TLS")), "{env:?}");
         assert!(with(|r| r.plan.seed = 7).told.is_empty());

@@ -2,8 +2,8 @@
 
 use super::random::Random;
 
-/// Resamples for an interval.
-const RESAMPLES: usize = 400;
+/// Resamples for an interval that people read.
+pub(super) const RESAMPLES: usize = 400;
 /// Pairs up to which the estimate takes all of them; above it evenly spaced quantiles stand for a sample.
 const PAIRS: usize = 4_000;
 /// Share of resamples that the interval leaves out on each side.
@@ -21,12 +21,19 @@ pub(super) struct Shift {
 ///
 /// The estimate is the median of all pairwise differences (Hodges and Lehmann, 1963). The interval is a
 /// bootstrap: with several runs on a side whole runs are drawn, and within a run blocks of `block` neighbours,
-/// so that what hangs together stays together. `seed` makes it the same each time. `None` when a side is empty.
-pub(super) fn shift(reference: &[Vec<f64>], sample: &[Vec<f64>], block: usize, seed: u64) -> Option<Shift> {
+/// so that what hangs together stays together. `seed` makes it the same each time; without any of the `resamples` the
+/// interval is the estimate alone. `None` when a side is empty.
+pub(super) fn shift(
+    reference: &[Vec<f64>],
+    sample: &[Vec<f64>],
+    block: usize,
+    seed: u64,
+    resamples: usize,
+) -> Option<Shift> {
     let all = |runs: &[Vec<f64>]| runs.concat();
     let estimate = median_difference(&mut all(reference), &mut all(sample))?;
     let mut random = Random::seeded(seed);
-    let mut drawn: Vec<f64> = (0..RESAMPLES)
+    let mut drawn: Vec<f64> = (0..resamples)
         .filter_map(|_| {
             let mut left = resample(reference, block, &mut random);
             let mut right = resample(sample, block, &mut random);
@@ -34,7 +41,10 @@ pub(super) fn shift(reference: &[Vec<f64>], sample: &[Vec<f64>], block: usize, s
         })
         .collect();
     drawn.sort_by(f64::total_cmp);
-    let at = |share: f64| drawn[((drawn.len() - 1) as f64 * share).round() as usize];
+    let at = |share: f64| {
+        let place = (drawn.len().saturating_sub(1) as f64 * share).round() as usize;
+        drawn.get(place).copied().unwrap_or(estimate)
+    };
     let (low, high) = (at(TAIL).min(estimate), at(1.0 - TAIL).max(estimate));
     Some(Shift { estimate, low, high })
 }
@@ -103,7 +113,7 @@ mod tests {
     fn one_wild_value_does_not_move_it() {
         let calm = [10.0, 10.1, 9.9, 10.05, 9.95];
         let wild = [11.0, 11.1, 10.9, 11.05, 9_000.0];
-        let found = shift(&[calm.to_vec()], &[wild.to_vec()], 1, 7).unwrap();
+        let found = shift(&[calm.to_vec()], &[wild.to_vec()], 1, 7, RESAMPLES).unwrap();
         assert!((found.estimate - 1.05).abs() < 0.06, "{found:?}");
         assert!(found.low > 0.8, "{found:?}");
     }
@@ -111,8 +121,8 @@ mod tests {
     #[test]
     fn the_interval_is_the_same_each_time_and_holds_the_estimate() {
         let (a, b) = (vec![vec![1.0, 2.0, 4.0, 3.0]], vec![vec![2.0, 5.0, 3.0, 4.0]]);
-        let first = shift(&a, &b, 1, 42).unwrap();
-        assert_eq!(first, shift(&a, &b, 1, 42).unwrap());
+        let first = shift(&a, &b, 1, 42, RESAMPLES).unwrap();
+        assert_eq!(first, shift(&a, &b, 1, 42, RESAMPLES).unwrap());
         assert!(first.low <= first.estimate && first.estimate <= first.high);
         assert!(first.low < first.high);
     }
@@ -123,7 +133,7 @@ mod tests {
         let two = vec![vec![0.0, 1.0, 0.5, 0.2], vec![10.0, 11.0, 10.5, 10.2]];
         let sample = vec![vec![5.0, 5.1, 5.2, 5.3]];
         let width = |reference: &[Vec<f64>]| {
-            let found = shift(reference, &sample, 1, 3).unwrap();
+            let found = shift(reference, &sample, 1, 3, RESAMPLES).unwrap();
             found.high - found.low
         };
         assert!(width(&two) >= width(&one));
@@ -131,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_empty_side_has_no_shift() {
-        assert_eq!(shift(&[vec![]], &[vec![1.0]], 1, 1), None);
-        assert_eq!(shift(&[], &[vec![1.0]], 1, 1), None);
+        assert_eq!(shift(&[vec![]], &[vec![1.0]], 1, 1, RESAMPLES), None);
+        assert_eq!(shift(&[], &[vec![1.0]], 1, 1, RESAMPLES), None);
     }
 }

@@ -74,7 +74,8 @@ fn push_table<const N: usize>(out: &mut String, head: [&str; N], rows: &[[String
         .map(|column| rows.iter().map(|row| row[column].len()).chain([head[column].len()]).max().unwrap_or(0))
         .collect();
     let mut push = |cells: [&str; N]| {
-        let line: Vec<String> = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let line: Vec<String> =
+            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         let _ = writeln!(out, "{}", line.join("  ").trim_end());
     };
     push(head);

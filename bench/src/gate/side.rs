@@ -1,33 +1,8 @@
 //! One side of a comparison: the repetitions of every case and metric, run by run.
 
-use std::path::{Path, PathBuf};
-
 use super::metric::Metric;
 use crate::plan::Op;
 use crate::report::model::{CaseResult, CaseStatus, ResultFile};
-use crate::report::read::{ReadError, read};
-
-/// A result and the file that it was read from.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) path: PathBuf,
-    pub(crate) result: ResultFile,
-}
-
-impl Stored {
-    /// Reads result files.
-    ///
-    /// # Errors
-    /// The first that is none, with the path and what to do.
-    pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, ReadError> {
-        let one = |path: &PathBuf| Ok(Self { path: path.clone(), result: read(path)? });
-        paths.iter().map(one).collect()
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-}
 
 /// What is compared with one another: the case by its stable name and depth.
 #[derive(Clone, Debug, PartialEq, Eq)]

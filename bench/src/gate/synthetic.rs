@@ -3,7 +3,7 @@
 //! All numbers come from fixed seeds, so that a test comes out the same each time.
 
 use super::calibrate::calibrate;
-use super::compare::{Judgement, compare};
+use super::compare::{Judgement, compare_with};
 use super::metric::Metric;
 use super::random::Random;
 use super::side::{SideCase, collect};
@@ -47,7 +47,8 @@ impl Machine {
     /// One run: `CASES` cases with their repetitions, slower by `slower` in the first case, and in no other.
     fn run(self, slower: f64, random: &mut Random) -> ResultFile {
         let mut result = example::passed();
-        result.cases = (0..CASES).map(|index| self.case(index, if index == 0 { slower } else { 0.0 }, random)).collect();
+        result.cases =
+            (0..CASES).map(|index| self.case(index, if index == 0 { slower } else { 0.0 }, random)).collect();
         result
     }
 
@@ -100,7 +101,7 @@ fn alarms(machine: Machine, gates: usize, seed: u64, slower: impl Fn(f64) -> f64
         assert!(calibration.too_few.is_empty(), "{:?}", calibration.too_few);
         let threshold = calibration.thresholds.rule.iter().filter_map(|rule| rule.tolerance).take(2);
         let candidate = machine.side(1, slower(threshold.fold(0.0, f64::max)), &mut random);
-        let found = compare(&baseline, &candidate, Some(&calibration.thresholds), 0.05);
+        let found = compare_with(&baseline, &candidate, Some(&calibration.thresholds), 0.05, 0);
         let name = &candidate[0].key.show();
         let worse = || found.iter().filter(|one| one.judgement == Judgement::Worse);
         first += usize::from(worse().any(|one| one.case == *name));
@@ -138,7 +139,7 @@ fn without_calibration_the_rank_test_alone_keeps_its_rate() {
         let mut random = Random::seeded(seed);
         let wrong = (0..GATES).filter(|_| {
             let (old, new) = (machine.side(1, 0.0, &mut random), machine.side(1, 0.0, &mut random));
-            compare(&old, &new, None, 1e-9).iter().any(|one| one.judgement == Judgement::Worse)
+            compare_with(&old, &new, None, 1e-9, 0).iter().any(|one| one.judgement == Judgement::Worse)
         });
         let rate = wrong.count() as f64 / GATES as f64;
         assert!(rate <= 0.05, "{name}: {rate}");

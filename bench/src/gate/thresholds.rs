@@ -161,7 +161,11 @@ impl Rule {
                 return Some(format!("{what} is a share: 0.07 is 7 %"));
             }
         }
-        if self.floor.is_none() && self.ceiling.is_none() && self.of_limit.is_none() && self.tolerance.is_none() {
+        if self.floor.is_none()
+            && self.ceiling.is_none()
+            && self.of_limit.is_none()
+            && self.tolerance.is_none()
+        {
             return Some("it says nothing; give floor, ceiling, of_limit or tolerance".to_owned());
         }
         None
@@ -221,7 +225,12 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Thresholds, ThresholdsErro
 
 impl Thresholds {
     /// What must hold for a metric of a case: of each kind the last rule that is for it.
-    pub(super) fn last<T>(&self, case: &SideCase, metric: Metric, of: impl Fn(&Rule) -> Option<T>) -> Option<T> {
+    pub(super) fn last<T>(
+        &self,
+        case: &SideCase,
+        metric: Metric,
+        of: impl Fn(&Rule) -> Option<T>,
+    ) -> Option<T> {
         self.rule.iter().rev().filter(|rule| rule.metric == metric && rule.is_for(case)).find_map(of)
     }
 }
@@ -262,7 +271,10 @@ mod tests {
         assert_eq!(tolerance(&cases[0], Metric::Bandwidth), Some(0.1), "WRITE 4 KiB");
         assert_eq!(tolerance(&cases[3], Metric::Bandwidth), Some(0.2), "READ 4 KiB");
         assert_eq!(tolerance(&cases[3], Metric::P50), None);
-        assert_eq!(thresholds.last(&cases[3], Metric::Bandwidth, |rule| rule.floor.clone()).unwrap(), "1.5GB/s");
+        assert_eq!(
+            thresholds.last(&cases[3], Metric::Bandwidth, |rule| rule.floor.clone()).unwrap(),
+            "1.5GB/s"
+        );
     }
 
     #[test]
@@ -271,9 +283,12 @@ mod tests {
             assert!((quantity(Metric::Bandwidth, text).unwrap() - value).abs() < 1.0, "{text}");
         }
         assert!((quantity(Metric::P50, "20us").unwrap() - 20_000.0).abs() < 1e-6);
-        for (metric, text) in
-            [(Metric::Bandwidth, "12"), (Metric::Bandwidth, "12GiB/s"), (Metric::Bandwidth, "-1GB/s"), (Metric::P99, "20")]
-        {
+        for (metric, text) in [
+            (Metric::Bandwidth, "12"),
+            (Metric::Bandwidth, "12GiB/s"),
+            (Metric::Bandwidth, "-1GB/s"),
+            (Metric::P99, "20"),
+        ] {
             assert!(quantity(metric, text).is_err(), "{text}");
         }
     }
@@ -283,7 +298,10 @@ mod tests {
         for (rules, part) in [
             ("[[rule]]\nmetric = \"bandwidth\"", "rule 1: it says nothing"),
             ("[[rule]]\nmetric = \"p50\"\nof_limit = 0.8", "of_limit is for the metric bandwidth"),
-            ("[[rule]]\nmetric = \"p50\"\ntolerance = 7\n[[rule]]\nmetric = \"p50\"\ntolerance = -1.0", "holds no thresholds"),
+            (
+                "[[rule]]\nmetric = \"p50\"\ntolerance = 7\n[[rule]]\nmetric = \"p50\"\ntolerance = -1.0",
+                "holds no thresholds",
+            ),
             ("[[rule]]\nmetric = \"p50\"\ntolerance = -1.0", "0.07 is 7 %"),
             ("[[rule]]\nmetric = \"p50\"\nceiling = \"20\"", "is not a duration"),
             ("[[rule]]\nmetric = \"speed\"\ntolerance = 0.1", "speed"),

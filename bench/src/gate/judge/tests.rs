@@ -39,7 +39,12 @@ fn assert_gate(gate: &Gate, outcome: Outcome, exit: Exit, part: &str) {
 
 #[test]
 fn equal_results_pass_and_a_slow_one_fails_with_what_got_worse() {
-    assert_gate(&outcome(result(10, 0.0), result(10, 0.0)), Outcome::Trusted, Exit::Trusted, "nothing that got worse");
+    assert_gate(
+        &outcome(result(10, 0.0), result(10, 0.0)),
+        Outcome::Trusted,
+        Exit::Trusted,
+        "nothing that got worse",
+    );
     let slow = outcome(result(10, 0.0), result(10, 0.2));
     assert_gate(&slow, Outcome::NotTrusted, Exit::NotTrusted, "WRITE 4 KiB x1: bandwidth went from");
     assert!(slow.findings.iter().any(|f| f.title.contains("+20.0 %")), "{slow:#?}");
@@ -86,7 +91,12 @@ fn a_case_that_failed_or_is_missing_is_never_passed_over() {
     assert_gate(&outcome(result(10, 0.0), failed), Outcome::NotTrusted, Exit::NotTrusted, "failed: zeros");
     let mut fewer = result(10, 0.0);
     fewer.cases.remove(2);
-    assert_gate(&outcome(result(10, 0.0), fewer), Outcome::Inconclusive, Exit::Inconclusive, "was not measured");
+    assert_gate(
+        &outcome(result(10, 0.0), fewer),
+        Outcome::Inconclusive,
+        Exit::Inconclusive,
+        "was not measured",
+    );
     let mut empty = result(10, 0.0);
     empty.cases.clear();
     assert_eq!(outcome(result(10, 0.0), empty).exit, Exit::Inconclusive);
