@@ -25,7 +25,6 @@ use crate::report::read::Stored;
 use crate::terminal::Terminal;
 
 pub(crate) use compare::{Comparison, Judgement};
-pub(crate) use metric::Metric;
 pub(crate) use same::Difference;
 
 /// Why a gate did not come to a verdict, and the exit code for it.

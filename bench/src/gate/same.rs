@@ -18,8 +18,9 @@ pub(crate) enum Difference {
 
 /// Fields of the plan that do not change what a repetition measures, or that are compared case by case.
 const NOT_WORKLOAD: [&str; 5] = ["cases", "seed", "total_time_ms", "repeat", "ucx_env"];
-/// Fields of the plan that say how long was measured: told, not refused.
-const EFFORT: [&str; 5] = ["samples", "case_time_ms", "warmup", "pool_bytes", "transfer_timeout_ms"];
+/// Fields of the plan that say how long was measured, and what was expected of the wire: told, not refused.
+const EFFORT: [&str; 7] =
+    ["samples", "case_time_ms", "warmup", "pool_bytes", "transfer_timeout_ms", "expect", "strict"];
 
 /// What differs between two results.
 #[derive(Debug, Default)]

@@ -83,8 +83,13 @@ impl SideCase {
 
 /// All cases of one side, in the order in which they were first seen.
 pub(super) fn collect<'a>(results: impl IntoIterator<Item = &'a ResultFile>) -> Vec<SideCase> {
+    gather(results.into_iter().flat_map(|result| &result.cases))
+}
+
+/// The same from cases, run by run.
+pub(super) fn gather<'a>(all: impl IntoIterator<Item = &'a CaseResult>) -> Vec<SideCase> {
     let mut cases: Vec<SideCase> = Vec::new();
-    for case in results.into_iter().flat_map(|result| &result.cases) {
+    for case in all {
         let key = CaseKey::of(case);
         let place = cases.iter().position(|known| known.key == key).unwrap_or_else(|| {
             cases.push(SideCase::new(case));

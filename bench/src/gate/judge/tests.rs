@@ -56,7 +56,10 @@ fn equal_results_pass_and_a_slow_one_fails_with_what_got_worse() {
 #[test]
 fn a_significant_change_within_the_tolerance_passes() {
     let gate = outcome(result(10, 0.0), result(10, 0.03));
-    assert!(gate.comparisons.iter().all(|c| c.p < 1e-3 || c.metric == crate::gate::Metric::P99), "{gate:#?}");
+    assert!(
+        gate.comparisons.iter().all(|c| c.p < 1e-3 || c.metric == crate::gate::metric::Metric::P99),
+        "{gate:#?}"
+    );
     assert_gate(&gate, Outcome::Trusted, Exit::Trusted, "");
 }
 
