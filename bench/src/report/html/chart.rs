@@ -16,7 +16,7 @@ const STYLES: usize = 8;
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 28.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 40.0;
 
