@@ -36,6 +36,8 @@ pub(super) struct SideCase {
     pub(super) troubles: Vec<(CaseStatus, String)>,
     /// Values of each metric in the order of [`Metric::ALL`]: one list for each result that has some.
     values: [Vec<Vec<f64>>; 3],
+    /// Results in which it passed.
+    passed: usize,
 }
 
 impl SideCase {
@@ -49,6 +51,7 @@ impl SideCase {
             limit: None,
             troubles: Vec::new(),
             values: Default::default(),
+            passed: 0,
         }
     }
 
@@ -60,18 +63,21 @@ impl SideCase {
         if let Some(limit) = &case.limit {
             self.limit = Some(self.limit.map_or(limit.bytes_per_s, |known| known.min(limit.bytes_per_s)));
         }
+        self.passed += 1;
         for (metric, runs) in Metric::ALL.into_iter().zip(&mut self.values) {
             let values = metric.values(case);
-            if !values.is_empty() {
+            // A figure that only the repetitions with many samples have would be one of the fast repetitions.
+            if !values.is_empty() && values.len() == case.repetitions.len().max(1) {
                 runs.push(values);
             }
         }
     }
 
-    /// Values of a metric: one list for each result.
+    /// Values of a metric: one list for each result; none unless every repetition of every result has one.
     pub(super) fn values(&self, metric: Metric) -> &[Vec<f64>] {
         let place = Metric::ALL.iter().position(|one| *one == metric).unwrap_or(0);
-        &self.values[place]
+        let runs = &self.values[place];
+        if runs.len() == self.passed { runs } else { &[] }
     }
 
     /// The same on the scale on which up is worse.
