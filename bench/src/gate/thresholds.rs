@@ -300,7 +300,7 @@ mod tests {
             ("[[rule]]\nmetric = \"p50\"\nof_limit = 0.8", "of_limit is for the metric bandwidth"),
             (
                 "[[rule]]\nmetric = \"p50\"\ntolerance = 7\n[[rule]]\nmetric = \"p50\"\ntolerance = -1.0",
-                "holds no thresholds",
+                "rule 2: tolerance is a share",
             ),
             ("[[rule]]\nmetric = \"p50\"\ntolerance = -1.0", "0.07 is 7 %"),
             ("[[rule]]\nmetric = \"p50\"\nceiling = \"20\"", "is not a duration"),

@@ -180,7 +180,7 @@ mod tests {
             "not trusted",
             "look at the transport of",
             "decode-0",
-            "0.007",
+            "0.189",
             "the run ended before it",
             "kvwire pair",
         ] {
