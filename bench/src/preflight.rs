@@ -49,3 +49,20 @@ pub(crate) fn output(path: Option<&PathBuf>) -> Result<(), String> {
     json::check_writable(path)
         .map_err(|e| format!("--output: {e}\n  fix: choose a file in a folder that you may write to"))
 }
+
+/// What is taken where the system does not say.
+const LAST_LEVEL_CACHE_DEFAULT: u64 = 32 << 20;
+
+/// The largest cache of the first CPU in bytes, as sysfs gives it.
+pub(crate) fn last_level_cache_bytes() -> u64 {
+    let sizes = (0..8).filter_map(|index| {
+        std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size")).ok()
+    });
+    sizes.filter_map(|text| cache_size(&text)).max().unwrap_or(LAST_LEVEL_CACHE_DEFAULT)
+}
+
+/// `32768K` in bytes.
+fn cache_size(text: &str) -> Option<u64> {
+    let kib = text.trim().strip_suffix('K')?.parse::<u64>().ok()?;
+    kib.checked_mul(1 << 10)
+}

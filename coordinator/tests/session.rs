@@ -22,7 +22,7 @@ fn bytes(text: &str) -> Bytes {
 
 async fn join(store: Arc<dyn Store>, role: Role, options: &Options) -> Result<(Session, Peer), JoinError> {
     let hello = bytes(&format!("{{\"role\":\"{role}\"}}"));
-    within("joining", Session::join(store, role, &format!("{role} on host h"), hello, options)).await
+    within("joining", Session::join(store, role, "on host h", hello, options)).await
 }
 
 /// Both roles of a fresh run, each with a store of its own.
@@ -32,11 +32,8 @@ async fn pair(place: &Place) -> (Session, Session) {
     let (target, initiator) =
         tokio::join!(join(a, Role::Target, &options), join(b, Role::Initiator, &options));
     let ((target, of_target), (initiator, of_initiator)) = (target.unwrap(), initiator.unwrap());
-    assert_eq!(
-        of_target,
-        Peer { who: "initiator on host h".into(), hello: bytes("{\"role\":\"initiator\"}") }
-    );
-    assert_eq!(of_initiator, Peer { who: "target on host h".into(), hello: bytes("{\"role\":\"target\"}") });
+    assert_eq!(of_target, Peer { who: "on host h".into(), hello: bytes("{\"role\":\"initiator\"}") });
+    assert_eq!(of_initiator, Peer { who: "on host h".into(), hello: bytes("{\"role\":\"target\"}") });
     (target, initiator)
 }
 
@@ -135,9 +132,9 @@ async fn a_taken_role_is_refused_by_name(place: Place) {
     let (target, initiator) = pair(&place).await;
     let error = join(place.join("r").await, Role::Target, &options).await.unwrap_err();
     assert!(
-        matches!(&error, JoinError::RoleTaken { role: Role::Target, holder, .. } if holder == "target on host h")
+        matches!(&error, JoinError::RoleTaken { role: Role::Target, holder, .. } if holder == "on host h")
     );
-    assert!(error.to_string().contains("held by target on host h"), "{error}");
+    assert!(error.to_string().contains("held by the target on host h"), "{error}");
     // The two who were there first are not disturbed.
     initiator.send(bytes("still here")).await.unwrap();
     assert_eq!(within("the message", target.recv()).await.unwrap(), "still here");
@@ -155,7 +152,7 @@ async fn a_restarted_process_may_wait_for_its_own_old_place(place: Place) {
         within("the new target", watch.next()).await.unwrap();
         join(b, Role::Initiator, &options).await
     });
-    assert_eq!(initiator.unwrap().1.who, "target on host h");
+    assert_eq!(initiator.unwrap().1.who, "on host h");
     drop(target.unwrap());
 }
 
@@ -172,7 +169,7 @@ async fn a_dead_peer_is_named_after_its_last_messages(place: Place) {
     let (target, initiator) = pair(&place).await;
     initiator.send(bytes("last words")).await.unwrap();
     drop(initiator);
-    let lost = PeerError::Lost { who: "initiator initiator on host h".into(), why: place.told(Why::Expired) };
+    let lost = PeerError::Lost { who: "initiator on host h".into(), why: place.told(Why::Expired) };
     // Known even to who does not read, and told in order to who does.
     assert_eq!(within("the end", target.ended()).await, lost);
     assert_eq!(within("the message", target.recv()).await.unwrap(), "last words");
@@ -188,10 +185,7 @@ async fn a_goodbye_comes_with_its_reason_after_the_messages(place: Place) {
     within("leaving", initiator.leave("all cases ran\nreally")).await.unwrap();
     assert_eq!(within("the large message", target.recv()).await.unwrap().len(), 3 << 20);
     assert_eq!(within("the message", target.recv()).await.unwrap(), "done");
-    let left = PeerError::Left {
-        who: "initiator initiator on host h".into(),
-        reason: "all cases ran really".into(),
-    };
+    let left = PeerError::Left { who: "initiator on host h".into(), reason: "all cases ran really".into() };
     assert_eq!(within("the end", target.recv()).await, Err(left));
     within("leaving", target.leave("me too")).await.unwrap();
 }

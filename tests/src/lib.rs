@@ -10,8 +10,11 @@
 
 mod browser;
 mod ended;
+mod etcd;
+mod evidence;
 mod find;
 mod live;
+mod netns;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -19,11 +22,42 @@ use std::time::{Duration, Instant};
 
 pub use browser::Browser;
 pub use ended::Ended;
+pub use etcd::Etcd;
+pub use evidence::{Evidence, Host};
 pub use find::{Nixl, fake, kvwire, partial_fake, repository};
 pub use live::{Live, is_alive};
+pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS};
 
 /// A run that takes longer than this hangs.
 pub const HANGS_AFTER: Duration = Duration::from_secs(90);
+
+/// One side of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// It serves.
+    Target,
+    /// It measures.
+    Initiator,
+}
+
+impl Side {
+    /// As kvwire writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Target => "target",
+            Self::Initiator => "initiator",
+        }
+    }
+
+    /// The side across.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Target => Self::Initiator,
+            Self::Initiator => Self::Target,
+        }
+    }
+}
 
 /// A command line of kvwire in the making.
 #[derive(Debug)]
@@ -94,6 +128,22 @@ impl Kvwire {
     pub fn fake(self, faults: &str) -> Self {
         let run = self.nixl(&Nixl::Fake).env("KVWIRE_EXPECT", "any");
         if faults.is_empty() { run } else { run.env("KVWIRE_FAKE_NIXL", faults) }
+    }
+
+    /// Runs it on a host of [`Hosts`], by the name of its namespace.
+    #[must_use]
+    pub fn on(mut self, namespace: &str) -> Self {
+        let mut command = netns::command_in(namespace, self.command.get_program());
+        command.args(self.command.get_args());
+        for (key, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(key, value),
+                None => command.env_remove(key),
+            };
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command = command;
+        self
     }
 
     /// Starts it and lets the test watch and disturb it.

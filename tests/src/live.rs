@@ -16,7 +16,7 @@ use crate::{Ended, HANGS_AFTER, wait_until};
 /// A run that is going on.
 #[derive(Debug)]
 pub struct Live {
-    child: Child,
+    child: Guarded,
     begin: Instant,
     lines: Receiver<String>,
     seen: Vec<String>,
@@ -24,6 +24,18 @@ pub struct Live {
     result: Option<PathBuf>,
     // Holds the result file until it has been read.
     _folder: TempDir,
+}
+
+/// A process that does not outlive the test, however that ends.
+#[derive(Debug)]
+pub(crate) struct Guarded(pub(crate) Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Ignored: both fail only when the process is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Live {
@@ -44,12 +56,20 @@ impl Live {
             let _ = stdout.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         });
-        Self { child, begin: Instant::now(), lines, seen: Vec::new(), stdout, result, _folder: folder }
+        Self {
+            child: Guarded(child),
+            begin: Instant::now(),
+            lines,
+            seen: Vec::new(),
+            stdout,
+            result,
+            _folder: folder,
+        }
     }
 
     /// The process id of the supervisor.
     pub fn pid(&self) -> i32 {
-        self.child.id().cast_signed()
+        self.child.0.id().cast_signed()
     }
 
     /// Where the result is written.
@@ -118,7 +138,7 @@ impl Live {
     pub fn end(mut self) -> Ended {
         let mut status = None;
         wait_until("the run ends", HANGS_AFTER, || {
-            status = self.child.try_wait().expect("the run can be waited for");
+            status = self.child.0.try_wait().expect("the run can be waited for");
             thread::sleep(Duration::from_millis(2));
             status.is_some()
         });

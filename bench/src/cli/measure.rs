@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::FalseyValueParser;
 
+use super::kv::KvArgs;
 use crate::measure::size_list::SizeList;
 use crate::measure::units::{ByteSize, parse_duration};
 use crate::plan::{Op, Plan, PlanError, Request};
@@ -16,6 +17,9 @@ use crate::proof::Expect;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "What is measured")]
 pub(crate) struct MeasureArgs {
+    #[command(flatten)]
+    pub(crate) kv: KvArgs,
+
     /// Block sizes: a list (4KiB,1MiB) or a range in powers of two (4KiB..64MiB)
     #[arg(long, env = "KVWIRE_SIZES", value_name = "LIST", default_value = "4KiB..64MiB")]
     pub(crate) sizes: SizeList,
@@ -24,8 +28,9 @@ pub(crate) struct MeasureArgs {
     #[arg(long, env = "KVWIRE_BATCH", value_name = "N", default_value = "1", value_delimiter = ',')]
     pub(crate) batch: Vec<u32>,
 
-    /// Direction: read (the initiator pulls), write (the initiator pushes); a comma list measures each
-    #[arg(long, env = "KVWIRE_OP", value_name = "OP", default_value = "read,write", value_delimiter = ',')]
+    /// Direction: read (the initiator pulls), write (the initiator pushes); a comma list measures each [default: both,
+    /// and for a KV cache what the engine of the layout does]
+    #[arg(long, env = "KVWIRE_OP", value_name = "OP", value_delimiter = ',')]
     pub(crate) op: Vec<Op>,
 
     /// Transfers outstanding at once
@@ -133,6 +138,9 @@ impl MeasureArgs {
     /// The first flag that cannot be measured, with the fix.
     pub(crate) fn plan(&self, nixl: &NixlArgs, available: Option<u64>) -> Result<Plan, PlanError> {
         Request {
+            uniform: self.kv.uniform(),
+            kv: self.kv.request(crate::preflight::last_level_cache_bytes())?,
+            interval_ns: self.kv.rate,
             sizes: self.sizes.sizes().iter().map(|size| size.0).collect(),
             batches: self.batch.clone(),
             ops: self.op.clone(),

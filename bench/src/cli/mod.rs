@@ -1,21 +1,26 @@
 //! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
 
+mod check;
 mod gate;
 mod info;
 mod join;
+mod kv;
 mod measure;
 mod output;
 mod pair;
+mod plan;
 mod report;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use check::{CheckArgs, CheckCommand, CheckEnvArgs, ExplainArgs, FailOn, Format};
 pub(crate) use gate::{CalibrateArgs, GateArgs, GateCommand, TOLERANCE_DEFAULT};
 pub(crate) use info::InfoArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
 pub(crate) use output::{OutputArgs, ResultArgs, When};
 pub(crate) use pair::PairArgs;
+pub(crate) use plan::PlanArgs;
 pub(crate) use report::ReportArgs;
 
 /// Proves which wire your KV cache takes, and how fast.
@@ -62,6 +67,14 @@ pub(crate) enum Command {
     Gate(Box<GateArgs>),
     /// Render stored results for people and machines: HTML, Markdown, JUnit, Prometheus, CSV, HdrHistogram.
     Report(Box<ReportArgs>),
+    /// Print how large a model's KV cache is, and what moving it takes in each engine's layout.
+    ///
+    /// Moves nothing and needs no NIXL: bytes and descriptors per rank for prompts of several lengths.
+    Plan(Box<PlanArgs>),
+    /// Look for what keeps the KV cache from RDMA and NVLink, without moving a byte.
+    Check(CheckArgs),
+    /// Explain a variable or a finding.
+    Explain(ExplainArgs),
     /// Show which NIXL and UCX would be used, and every place that was searched.
     Info(InfoArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.
@@ -81,17 +94,18 @@ mod tests {
 
     #[test]
     fn every_flag_has_an_environment_variable_and_a_help_line() {
-        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
-            for flag in command
-                .get_arguments()
-                .filter(|a| a.get_id() != "help" && a.get_id() != "version" && !a.is_positional())
-            {
+        fn check(command: &clap::Command) {
+            let is_flag =
+                |a: &&clap::Arg| !a.is_positional() && a.get_id() != "help" && a.get_id() != "version";
+            for flag in command.get_arguments().filter(is_flag) {
                 let name = flag.get_long().unwrap_or_default();
                 let env = flag.get_env().map(|v| v.to_string_lossy().into_owned());
                 let expected = format!("KVWIRE_{}", name.to_uppercase().replace('-', "_"));
                 assert_eq!(env, Some(expected), "--{name} of kvwire {}", command.get_name());
                 assert!(flag.get_help().is_some(), "--{name} has no help");
             }
+            command.get_subcommands().filter(|c| !c.is_hide_set()).for_each(check);
         }
+        Cli::command().get_subcommands().filter(|c| !c.is_hide_set()).for_each(check);
     }
 }

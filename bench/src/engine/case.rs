@@ -5,12 +5,16 @@ use std::time::{Duration, Instant};
 
 use nixl::{Agent, DescList, RemoteDescList, State, Transfer, TransferOptions};
 
-use super::protocol::{EngineError, ErrorKind, Measured, TelemetryPair, TwoClocks, WarmedUp};
+use super::open_loop::{self, OpenOutcome};
+use super::protocol::{EngineError, ErrorKind, Measured, Seen, SlotEnd, TelemetryPair, TwoClocks, WarmedUp};
+use super::rounds::Rounds;
+use super::seen::{BellLists, BellReader};
 use super::session::{Session, blocks, layout, nixl_failed, out_of_order};
 use super::timed::{Limits, Outcome, Request, Slot, Timings, Trouble, ns, run};
 use crate::measure::histogram::Recorder;
 use crate::memory::pattern::{EndWords, Key};
 use crate::plan::{Case, Op, Plan};
+use crate::workload::Where;
 
 /// What a notification to the target says. nixlbench's habit: short and constant.
 const NOTIFICATION: &[u8] = b"kvwire";
@@ -27,10 +31,12 @@ const TELEMETRY_RESOLUTION_NS: u64 = 1000;
 /// The descriptors of all slots of a case, prepared once, as engines do at their handshake.
 pub(crate) struct Lists<'a> {
     pub(crate) case: Case,
-    local: DescList<'a>,
-    remote: RemoteDescList<'a>,
+    pub(super) local: DescList<'a>,
+    pub(super) remote: RemoteDescList<'a>,
+    /// Numbers of the descriptors of all slots, one slot after the other; none where block ids decide.
     indices: Vec<i32>,
     prepare: Duration,
+    bell: Option<BellLists<'a>>,
 }
 
 impl<'a> Lists<'a> {
@@ -40,7 +46,21 @@ impl<'a> Lists<'a> {
     /// The peer is not connected, its pool is too small, or NIXL refused the descriptors.
     pub(crate) fn prepare(session: &'a Session<'_>, case: Case) -> Result<Self, EngineError> {
         let peer = session.peer.get().ok_or_else(|| out_of_order("a warm-up before the connection"))?;
+        let bell = if session.plan.notifies(&case) { BellLists::prepare(session)? } else { None };
         let begin = Instant::now();
+        if let Some(shape) = &case.kv {
+            session.check_shape(shape)?;
+            let (ours, theirs) = match case.op {
+                Op::Read => (Where::Destination, Where::Source),
+                Op::Write => (Where::Source, Where::Destination),
+            };
+            let pieces =
+                |at: Where| shape.all_pieces(at).map(|(offset, bytes)| (offset as usize, bytes as usize));
+            let local = session.registration.describe(pieces(ours)).map_err(nixl_failed)?;
+            let remote = peer.remote.describe(&peer.region, pieces(theirs)).map_err(nixl_failed)?;
+            let prepare = begin.elapsed();
+            return Ok(Self { case, local, remote, indices: Vec::new(), prepare, bell });
+        }
         let ranges: Vec<(usize, usize)> = (0..session.plan.depth)
             .flat_map(|slot| case.ranges(slot))
             .map(|(offset, bytes)| (offset as usize, bytes as usize))
@@ -48,7 +68,7 @@ impl<'a> Lists<'a> {
         let local = session.registration.describe(ranges.iter().copied()).map_err(nixl_failed)?;
         let remote = peer.remote.describe(&peer.region, ranges.iter().copied()).map_err(nixl_failed)?;
         let indices = (0..i32::try_from(ranges.len()).unwrap_or(i32::MAX)).collect();
-        Ok(Self { case, local, remote, indices, prepare: begin.elapsed() })
+        Ok(Self { case, local, remote, indices, prepare: begin.elapsed(), bell })
     }
 
     fn slot(&self, slot: u32) -> Range<usize> {
@@ -66,6 +86,8 @@ struct Wire<'a> {
     transfer: Transfer<'a>,
     ends: Option<EndWords<'a>>,
     key: Key,
+    /// The placements of KV blocks; boxed, since uniform blocks have none.
+    rounds: Option<Box<Rounds<'a>>>,
 }
 
 impl<'a> Wire<'a> {
@@ -76,19 +98,34 @@ impl<'a> Wire<'a> {
         notify: bool,
         key: Key,
     ) -> Result<Self, EngineError> {
+        let options = TransferOptions {
+            skip_merge: !session.plan.merge,
+            notify: notify.then(|| NOTIFICATION.to_vec()),
+        };
+        let agent = session.agent;
+        if let Some(shape) = &lists.case.kv {
+            let mut rounds = Box::new(Rounds::new(session, shape, lists.case.op, slot)?);
+            let transfer = rounds.make(agent, lists, &options)?;
+            return Ok(Self {
+                agent,
+                lists,
+                indices: 0..0,
+                options,
+                transfer,
+                ends: None,
+                key,
+                rounds: Some(rounds),
+            });
+        }
         let words = session.memory.words();
         let blocks = blocks(&lists.case, slot);
         let ends = match lists.case.op {
             Op::Read => EndWords::in_destination(words, &blocks),
             Op::Write => EndWords::in_source(words, &blocks),
         };
-        let options = TransferOptions {
-            skip_merge: !session.plan.merge,
-            notify: notify.then(|| NOTIFICATION.to_vec()),
-        };
         let indices = lists.slot(slot);
-        let transfer = make(session.agent, lists, &indices, &options)?;
-        Ok(Self { agent: session.agent, lists, indices, options, transfer, ends: ends.map_err(layout)?, key })
+        let transfer = make(agent, lists, &indices, &options)?;
+        Ok(Self { agent, lists, indices, options, transfer, ends: ends.map_err(layout)?, key, rounds: None })
     }
 }
 
@@ -110,12 +147,19 @@ impl Request for Wire<'_> {
     type Error = EngineError;
 
     fn remake(&mut self) -> Result<(), EngineError> {
+        if let Some(rounds) = &mut self.rounds {
+            self.transfer = rounds.make(self.agent, self.lists, &self.options)?;
+            return Ok(());
+        }
         self.transfer = make(self.agent, self.lists, &self.indices, &self.options)?;
         Ok(())
     }
 
     #[inline]
     fn stamp(&mut self, iteration: u32) {
+        if let Some(rounds) = &mut self.rounds {
+            self.ends = rounds.turn(iteration, self.key);
+        }
         let Some(ends) = self.ends else { return };
         match self.lists.case.op {
             Op::Read => ends.poison(self.key.epoch()),
@@ -149,8 +193,8 @@ pub(crate) struct CaseRun<'a> {
     slots: Vec<Slot<Wire<'a>>>,
     /// The request of slot 0 without a notification, to tell what a notification costs.
     plain: Option<Slot<Wire<'a>>>,
-    /// Transfers since the last command.
-    moved: u64,
+    /// Number of each slot's last transfer when the memory was made ready for the timed loop.
+    begun: Vec<u32>,
 }
 
 impl<'a> CaseRun<'a> {
@@ -166,21 +210,22 @@ impl<'a> CaseRun<'a> {
         let plan = session.plan;
         let key = Key::new(plan.seed, epoch);
         let begin = Instant::now();
-        let mut slots = vec![Slot::new(Wire::new(session, lists, 0, plan.notify, key)?)];
+        let notify = plan.notifies(&lists.case);
+        let mut slots = vec![Slot::new(Wire::new(session, lists, 0, notify, key)?)];
         let make_time = begin.elapsed();
-        for slot in 1..plan.depth {
-            slots.push(Slot::new(Wire::new(session, lists, slot, plan.notify, key)?));
+        for slot in 1..lists.case.slots(plan.depth) {
+            slots.push(Slot::new(Wire::new(session, lists, slot, notify, key)?));
         }
-        let plain =
-            if plan.notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
-        let mut case = Self { lists, slots, plain, moved: 0 };
-        let mut timings = Timings::new(plan.recreate);
-        let cold = case.run(session, 0..1, once(plan), &mut timings)?;
+        let plain = if notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
+        let mut case = Self { lists, slots, plain, begun: Vec::new() };
+        let remake = case.remakes(plan);
+        let mut timings = Timings::new(remake);
+        let cold = case.run(session, 0..1, case.once(plan), &mut timings)?;
         let limits = Limits {
             transfers: plan.warmup,
             time: plan.case_time() / WARM_UP_SHARE,
             stall: plan.transfer_timeout(),
-            remake: plan.recreate,
+            remake,
         };
         let all = 0..case.slots.len();
         let warm =
@@ -200,27 +245,35 @@ impl<'a> CaseRun<'a> {
     /// A transfer failed or stalled.
     pub(crate) fn measure(&mut self, session: &Session<'_>, epoch: u32) -> Result<Measured, EngineError> {
         let plan = session.plan;
-        self.moved = 0;
         let key = Key::new(plan.seed, epoch);
         for slot in self.slots.iter_mut().chain(&mut self.plain) {
             slot.request.key = key;
         }
+        self.begun = self.slots.iter().map(|slot| slot.iteration).collect();
         let limits = Limits {
             transfers: plan.samples,
             time: plan.case_time(),
             stall: plan.transfer_timeout(),
-            remake: plan.recreate,
+            remake: self.remakes(plan),
         };
-        let mut timings = Timings::new(plan.recreate);
+        let mut timings = Timings::new(limits.remake);
+        let mut scheduled = Recorder::new();
         let all = 0..self.slots.len();
-        let outcome = self.run(session, all, limits, &mut timings)?;
+        let OpenOutcome { outcome, unserved } = match plan.interval_ns.filter(|_| self.is_prompt()) {
+            Some(interval) => self.run_open(session, limits, interval, &mut timings, &mut scheduled)?,
+            None => OpenOutcome { outcome: self.run(session, all, limits, &mut timings)?, unserved: 0 },
+        };
+        let payload_bytes = self.payload_bytes();
         let (mismatch, arrived_late) = self.look_at_missing(session, epoch, outcome)?;
         let fine = outcome.missing.is_none();
         let notify = if fine { self.notify_cost(session)? } else { None };
+        let seen = if fine { self.seen(session)? } else { None };
         let telemetry = if fine { self.telemetry(session)? } else { None };
         Ok(Measured {
             transfers: outcome.transfers,
-            moved: self.moved,
+            moved: self.transfers().map(u64::from).sum(),
+            moved_bytes: self.payload_bytes(),
+            payload_bytes,
             wall_ns: ns(outcome.wall),
             ended_by_samples: outcome.ended_by_count,
             prep: timings.prep.and_then(|prep| prep.distribution()),
@@ -228,6 +281,9 @@ impl<'a> CaseRun<'a> {
             wire: timings.wire.distribution(),
             total: timings.total.distribution(),
             notify,
+            scheduled: scheduled.distribution(),
+            unserved,
+            seen,
             notifications: session.notifications_sent.get(),
             stamps: self.stamps(),
             checked: self.checked(outcome),
@@ -237,12 +293,43 @@ impl<'a> CaseRun<'a> {
         })
     }
 
-    /// The numbers stamped last, slot by slot; none where the source of the bytes is not stamped.
-    fn stamps(&self) -> Vec<u32> {
-        match self.lists.case.op {
-            Op::Read => Vec::new(),
-            Op::Write => self.slots.iter().map(|slot| slot.iteration).collect(),
+    /// Whether each transfer makes its request anew: always where block ids decide, as in the engines.
+    fn remakes(&self, plan: &Plan) -> bool {
+        plan.recreate || self.lists.case.kv.is_some()
+    }
+
+    /// Whether the transfers are those of prompts.
+    fn is_prompt(&self) -> bool {
+        self.lists.case.kv.as_ref().is_some_and(|shape| !shape.is_sweep())
+    }
+
+    /// Limits of a single transfer.
+    fn once(&self, plan: &Plan) -> Limits {
+        Limits {
+            transfers: 1,
+            time: Duration::ZERO,
+            stall: plan.transfer_timeout(),
+            remake: self.remakes(plan),
         }
+    }
+
+    /// Transfers of each slot since the memory was made ready.
+    fn transfers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.slots.iter().zip(&self.begun).map(|(slot, begun)| slot.iteration.wrapping_sub(*begun))
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        (0..)
+            .zip(self.transfers())
+            .map(|(slot, count)| u64::from(count) * self.lists.case.transfer_bytes(slot))
+            .sum()
+    }
+
+    /// Where each slot's transfers stand.
+    fn stamps(&self) -> Vec<SlotEnd> {
+        let stamped = self.lists.case.op == Op::Write;
+        let ends = self.slots.iter().zip(self.transfers());
+        ends.map(|(slot, transfers)| SlotEnd { iteration: slot.iteration, transfers, stamped }).collect()
     }
 
     fn checked(&self, outcome: Outcome) -> u64 {
@@ -259,7 +346,11 @@ impl<'a> CaseRun<'a> {
         outcome: Outcome,
     ) -> Result<(Option<crate::memory::pattern::Mismatch>, bool), EngineError> {
         let Some(slot) = outcome.missing else { return Ok((None, false)) };
-        match session.check_slot(&self.lists.case, epoch, slot as u32, None)? {
+        let checked = match &self.slots[slot].request.rounds {
+            Some(rounds) => rounds.check(session, epoch)?,
+            None => session.check_slot(&self.lists.case, epoch, slot as u32, None)?,
+        };
+        match checked {
             Ok(_) => Ok((None, true)),
             Err(mismatch) => Ok((Some(mismatch), false)),
         }
@@ -273,7 +364,8 @@ impl<'a> CaseRun<'a> {
         let plan = session.plan;
         let Some(mut plain) = self.plain.take() else { return Ok(None) };
         let mut cost = Recorder::new();
-        let mut timings = Timings::new(plan.recreate);
+        let once = self.once(plan);
+        let mut timings = Timings::new(once.remake);
         let end = Instant::now() + plan.case_time() / EXTRA_SHARE;
         for pair in 0..NOTIFY_PAIRS {
             let notified_first = pair % 2 == 0;
@@ -281,12 +373,11 @@ impl<'a> CaseRun<'a> {
             for turn in [notified_first, !notified_first] {
                 // Both share the memory of slot 0, and so its transfer numbers.
                 walls[usize::from(turn)] = if turn {
-                    self.run(session, 0..1, once(plan), &mut timings)?.wall
+                    self.run(session, 0..1, once, &mut timings)?.wall
                 } else {
                     plain.iteration = self.slots[0].iteration;
-                    let outcome = run(std::slice::from_mut(&mut plain), once(plan), &mut timings);
+                    let outcome = run(std::slice::from_mut(&mut plain), once, &mut timings);
                     self.slots[0].iteration = plain.iteration;
-                    self.moved += 1;
                     outcome.map_err(|trouble| failed(&self.lists.case, plan, trouble))?.wall
                 };
             }
@@ -302,13 +393,14 @@ impl<'a> CaseRun<'a> {
     /// Some more transfers, timed by NIXL as well. `None` when this NIXL does not tell.
     fn telemetry(&mut self, session: &Session<'_>) -> Result<Option<TelemetryPair>, EngineError> {
         let plan = session.plan;
-        let mut timings = Timings::new(plan.recreate);
+        let once = self.once(plan);
+        let mut timings = Timings::new(once.remake);
         let mut post = Compared::default();
         let mut total = Compared::default();
         let mut last = None;
         let end = Instant::now() + plan.case_time() / EXTRA_SHARE;
         for _ in 0..TELEMETRY_SAMPLES {
-            self.run(session, 0..1, once(plan), &mut timings)?;
+            self.run(session, 0..1, once, &mut timings)?;
             let Some(seen) = self.slots[0].request.transfer.telemetry().map_err(nixl_failed)? else {
                 return Ok(None);
             };
@@ -339,17 +431,56 @@ impl<'a> CaseRun<'a> {
     ) -> Result<Outcome, EngineError> {
         let outcome = run(&mut self.slots[slots], limits, timings)
             .map_err(|trouble| failed(&self.lists.case, session.plan, trouble))?;
-        self.moved += outcome.transfers;
-        if session.plan.notify {
-            session.notifications_sent.set(session.notifications_sent.get() + outcome.transfers);
-        }
+        self.count_notifications(session, outcome);
         Ok(outcome)
     }
-}
 
-/// Limits of a single transfer.
-fn once(plan: &Plan) -> Limits {
-    Limits { transfers: 1, time: Duration::ZERO, stall: plan.transfer_timeout(), remake: plan.recreate }
+    fn run_open(
+        &mut self,
+        session: &Session<'_>,
+        limits: Limits,
+        interval_ns: u64,
+        timings: &mut Timings,
+        scheduled: &mut Recorder,
+    ) -> Result<OpenOutcome, EngineError> {
+        let interval = Duration::from_nanos(interval_ns);
+        let open = open_loop::run(&mut self.slots, limits, interval, timings, scheduled)
+            .map_err(|trouble| failed(&self.lists.case, session.plan, trouble))?;
+        self.count_notifications(session, open.outcome);
+        Ok(open)
+    }
+
+    fn count_notifications(&self, session: &Session<'_>, outcome: Outcome) {
+        if session.plan.notifies(&self.lists.case) {
+            session.notifications_sent.set(session.notifications_sent.get() + outcome.transfers);
+        }
+    }
+
+    /// Some more transfers, each until the target has shown that it has the notification.
+    fn seen(&mut self, session: &Session<'_>) -> Result<Option<Seen>, EngineError> {
+        let Some(lists) = &self.lists.bell else { return Ok(None) };
+        let mut reader = BellReader::new(session, lists)?;
+        // Those of before have been taken.
+        if !reader.wait(session.notifications_sent.get())? {
+            return Ok(None);
+        }
+        let once = self.once(session.plan);
+        let mut timings = Timings::new(once.remake);
+        let mut total = Recorder::new();
+        let end = Instant::now() + session.plan.case_time() / EXTRA_SHARE;
+        for _ in 0..NOTIFY_PAIRS {
+            let begin = Instant::now();
+            self.run(session, 0..1, once, &mut timings)?;
+            if !reader.wait(session.notifications_sent.get())? {
+                break;
+            }
+            total.record_ns(ns(begin.elapsed()));
+            if Instant::now() > end {
+                break;
+            }
+        }
+        Ok(Some(Seen { total: total.distribution(), resolution_ns: reader.resolution_ns() }))
+    }
 }
 
 fn failed(case: &Case, plan: &Plan, trouble: Trouble<EngineError>) -> EngineError {

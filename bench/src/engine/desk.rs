@@ -2,11 +2,13 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nixl::Agent;
+use nixl::{Agent, HostMemory};
 
 use super::process::leave;
 use super::protocol::{Command, Event, MARK, read_frame, write_frame};
@@ -23,6 +25,22 @@ pub(crate) struct Desk {
     pipe: UnixStream,
     listening: bool,
     heard: u64,
+    bell: Option<Bell>,
+}
+
+/// A word of registered memory that shows the initiator how many notifications have been taken.
+pub(crate) struct Bell {
+    pub(crate) memory: Arc<HostMemory>,
+    /// Its index in the words of the memory.
+    pub(crate) word: usize,
+}
+
+impl Bell {
+    fn ring(&self, heard: u64) {
+        if let Some(word) = self.memory.words().get(self.word) {
+            word.store(heard.to_le(), Ordering::Release);
+        }
+    }
 }
 
 impl Desk {
@@ -48,7 +66,7 @@ impl Desk {
             }
             leave(0)
         })?;
-        Ok(Self { commands, pipe, listening: false, heard: 0 })
+        Ok(Self { commands, pipe, listening: false, heard: 0, bell: None })
     }
 
     /// The next command; `None` when the supervisor is gone. While listening, notifications are taken meanwhile.
@@ -72,8 +90,10 @@ impl Desk {
     }
 
     /// Takes notifications from now on while waiting for commands. As in an inference engine, that keeps a core busy.
-    pub(crate) fn listen(&mut self) {
+    /// `bell` shows how many there were.
+    pub(crate) fn listen(&mut self, bell: Option<Bell>) {
         self.listening = true;
+        self.bell = bell;
     }
 
     /// Takes notifications until `expected` have come in all, or the time is over.
@@ -89,7 +109,11 @@ impl Desk {
     }
 
     fn take_notifications(&mut self, agent: &Agent) -> Result<(), nixl::Error> {
-        self.heard += agent.notifications(|_, _| {})? as u64;
+        let taken = agent.notifications(|_, _| {})? as u64;
+        self.heard += taken;
+        if let Some(bell) = self.bell.as_ref().filter(|_| taken > 0) {
+            bell.ring(self.heard);
+        }
         Ok(())
     }
 

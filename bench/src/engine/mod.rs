@@ -7,8 +7,11 @@ mod desk;
 mod handle;
 mod library;
 mod log;
+mod open_loop;
 mod process;
 pub(crate) mod protocol;
+mod rounds;
+mod seen;
 mod session;
 mod timed;
 

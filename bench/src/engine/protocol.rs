@@ -43,9 +43,8 @@ pub(crate) enum Command {
     WarmUp { case: Case, epoch: u32 },
     /// The timed loop over the requests that the warm-up made.
     Measure { epoch: u32 },
-    /// Compare this side's memory with the pattern. `stamps[slot]` is the number
-    /// of the slot's last stamped transfer; empty where the source is not stamped.
-    Verify { case: Case, epoch: u32, stamps: Vec<u32> },
+    /// Compare this side's memory with the pattern. `stamps[slot]` says which transfers the slot has made.
+    Verify { case: Case, epoch: u32, stamps: Vec<SlotEnd> },
     /// From now on, take notifications between commands.
     Listen,
     /// Write [`MARK`] to standard error: all that was logged before it has been read when it has.
@@ -127,6 +126,26 @@ pub(crate) struct WarmedUp {
     pub(crate) transfers: u64,
 }
 
+/// Where the transfers of one slot stand at the end of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SlotEnd {
+    /// Number of the last transfer.
+    pub(crate) iteration: u32,
+    /// Transfers since the memory was made ready.
+    pub(crate) transfers: u32,
+    /// Each carries its number in its data.
+    pub(crate) stamped: bool,
+}
+
+/// How long it takes until the other side has taken a transfer's notification.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    /// From the start of making the request to the moment at which a small READ shows that the target has it.
+    pub(crate) total: Option<Distribution>,
+    /// Median time of such a READ: by so much the figures may be too high, in nanoseconds.
+    pub(crate) resolution_ns: u64,
+}
+
 /// What the timed loop saw.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Measured {
@@ -134,6 +153,8 @@ pub(crate) struct Measured {
     pub(crate) transfers: u64,
     /// All transfers since the command came: the timed ones, and the few after them for telemetry and notifications.
     pub(crate) moved: u64,
+    /// Bytes that they moved.
+    pub(crate) moved_bytes: u64,
     /// From the first post to the last completion, in nanoseconds.
     pub(crate) wall_ns: u64,
     /// True when the number of samples ended the loop, false when its time did.
@@ -150,8 +171,16 @@ pub(crate) struct Measured {
     pub(crate) notify: Option<Distribution>,
     /// Notifications sent in all.
     pub(crate) notifications: u64,
-    /// Number of the last transfer of each slot, as stamped into its data.
-    pub(crate) stamps: Vec<u32>,
+    /// Bytes that the timed transfers moved.
+    pub(crate) payload_bytes: u64,
+    /// From the moment for which each transfer was scheduled to its completion; only in an open loop.
+    pub(crate) scheduled: Option<Distribution>,
+    /// Transfers that were scheduled and never started, because the pair fell too far behind.
+    pub(crate) unserved: u64,
+    /// When the other side has the notification; only of KV transfers.
+    pub(crate) seen: Option<Seen>,
+    /// Where each slot's transfers stand.
+    pub(crate) stamps: Vec<SlotEnd>,
     /// Transfers whose stamps this side checked at completion.
     pub(crate) checked: u64,
     /// The first transfer that completed without its bytes.

@@ -8,14 +8,15 @@ use std::time::Instant;
 use nixl::{Agent, AgentConfig, HostMemory, Populate, Registration, Remote, RemoteRegion};
 
 use super::case::{CaseRun, Lists};
-use super::desk::{Desk, mark};
+use super::desk::{Bell, Desk, mark};
 use super::library::{Loaded, identity};
-use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, Opened, Verified};
+use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, Opened, SlotEnd, Verified};
 use super::timed::ns;
 use crate::memory::pattern::{
-    Block, CheckError, EndWords, Expected, Key, Mismatch, Span, fill, poison, verify,
+    Block, CheckError, EndWords, Expected, Key, Mismatch, Span, Stamp, WORD_BYTES, fill, poison, verify,
 };
 use crate::plan::{Case, Op, Plan};
+use crate::workload::{KvShape, Where};
 
 /// The backend that kvwire is about.
 pub(crate) const BACKEND: &str = "UCX";
@@ -24,7 +25,7 @@ pub(crate) const BACKEND: &str = "UCX";
 pub(crate) struct Session<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) registration: &'a Registration<'a>,
-    pub(crate) memory: &'a HostMemory,
+    pub(crate) memory: &'a Arc<HostMemory>,
     pub(crate) plan: &'a Plan,
     pub(crate) peer: OnceCell<Peer<'a>>,
     /// Notifications sent since the engine was opened.
@@ -168,7 +169,7 @@ impl Session<'_> {
             Command::Verify { case, epoch, stamps } => {
                 return self.verify(case, *epoch, stamps).map(Event::Verified);
             }
-            Command::Listen => desk.listen(),
+            Command::Listen => desk.listen(self.bell()),
             Command::Mark => mark(),
             Command::Heard { expected, timeout_ms } => {
                 let notifications = desk.hear(self.agent, *expected, *timeout_ms).map_err(nixl_failed)?;
@@ -187,24 +188,51 @@ impl Session<'_> {
         self.peer.set(Peer { remote, region: *region }).map_err(|_| out_of_order("a second connection"))
     }
 
-    fn prepare(&self, case: &Case, epoch: u32, end: End) -> Result<(), EngineError> {
-        let key = Key::new(self.plan.seed, epoch);
-        for slot in 0..self.plan.depth {
-            for (offset, bytes) in case.ranges(slot) {
-                let span = Span::of(self.memory.words(), offset, bytes).map_err(layout)?;
-                match end {
-                    End::Source => fill(span, key, offset).map_err(layout)?,
-                    End::Consumer => poison(span, epoch),
-                }
-            }
-        }
-        Ok(())
+    /// The word that shows the initiator how many notifications this side has taken.
+    fn bell(&self) -> Option<Bell> {
+        let word = usize::try_from(self.plan.bell()? / WORD_BYTES).ok()?;
+        Some(Bell { memory: Arc::clone(self.memory), word })
     }
 
-    fn verify(&self, case: &Case, epoch: u32, stamps: &[u32]) -> Result<Verified, EngineError> {
+    /// A shape may be the peer's; one that leaves the pool is refused.
+    pub(crate) fn check_shape(&self, shape: &KvShape) -> Result<(), EngineError> {
+        if shape.fits(self.plan.bell().unwrap_or(self.plan.pool_bytes)) {
+            return Ok(());
+        }
+        let message = format!("{} does not fit the pool of {} bytes", shape.title(), self.plan.pool_bytes);
+        Err(EngineError { kind: ErrorKind::Protocol, message })
+    }
+
+    fn prepare(&self, case: &Case, epoch: u32, end: End) -> Result<(), EngineError> {
+        let make_ready = |offset: u64, bytes: u64| {
+            let span = Span::of(self.memory.words(), offset, bytes).map_err(layout)?;
+            match end {
+                End::Source => fill(span, Key::new(self.plan.seed, epoch), offset).map_err(layout),
+                End::Consumer => {
+                    poison(span, epoch);
+                    Ok(())
+                }
+            }
+        };
+        if let Some(shape) = &case.kv {
+            self.check_shape(shape)?;
+            // All blocks of the pool, also those that no placement uses: what strays into the prompt is then known.
+            let at = if end == End::Source { Where::Source } else { Where::Destination };
+            return make_ready(0, shape.region_bytes(at));
+        }
+        (0..self.plan.depth)
+            .flat_map(|slot| case.ranges(slot))
+            .try_for_each(|(offset, bytes)| make_ready(offset, bytes))
+    }
+
+    fn verify(&self, case: &Case, epoch: u32, stamps: &[SlotEnd]) -> Result<Verified, EngineError> {
+        if let Some(shape) = &case.kv {
+            self.check_shape(shape)?;
+            return super::rounds::verify(self, shape, epoch, stamps);
+        }
         let mut bytes = 0;
         for slot in 0..self.plan.depth {
-            let stamp = stamps.get(slot as usize).copied();
+            let stamp = stamps.get(slot as usize).filter(|end| end.stamped).map(|end| end.iteration);
             match self.check_slot(case, epoch, slot, stamp)? {
                 Ok(checked) => bytes += checked,
                 Err(mismatch) => return Ok(Verified { bytes, mismatch: Some(mismatch) }),
@@ -222,14 +250,19 @@ impl Session<'_> {
         stamp: Option<u32>,
     ) -> Result<Result<u64, Mismatch>, EngineError> {
         let blocks = blocks(case, slot);
-        let words = self.memory.words();
-        let ends = EndWords::in_destination(words, &blocks).map_err(layout)?;
-        let expected = Expected {
-            key: Key::new(self.plan.seed, epoch),
-            poison_salt: epoch,
-            stamp: ends.zip(stamp).map(|(ends, iteration)| ends.as_stamp(iteration)),
-        };
-        match verify(words, &blocks, &expected) {
+        let ends = EndWords::in_destination(self.memory.words(), &blocks).map_err(layout)?;
+        self.check_blocks(&blocks, epoch, ends.zip(stamp).map(|(ends, iteration)| ends.as_stamp(iteration)))
+    }
+
+    /// Compares what `blocks` must have brought; the inner result is the judgement on the data.
+    pub(crate) fn check_blocks(
+        &self,
+        blocks: &[Block],
+        epoch: u32,
+        stamp: Option<Stamp>,
+    ) -> Result<Result<u64, Mismatch>, EngineError> {
+        let expected = Expected { key: Key::new(self.plan.seed, epoch), poison_salt: epoch, stamp };
+        match verify(self.memory.words(), blocks, &expected) {
             Ok(bytes) => Ok(Ok(bytes)),
             Err(CheckError::Data(mismatch)) => Ok(Err(*mismatch)),
             Err(CheckError::Layout(error)) => Err(layout(error)),

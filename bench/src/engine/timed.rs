@@ -125,9 +125,19 @@ impl<R: Request> Slot<R> {
         (self.posted - self.started, self.done - self.started)
     }
 
+    /// Whether a transfer is on its way.
+    pub(super) fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// When the last post returned.
+    pub(super) fn posted(&self) -> Instant {
+        self.posted
+    }
+
     /// Starts the next transfer. `Some` is the moment of completion, when the post already completed it.
     #[inline]
-    fn start(&mut self, remake: bool) -> Result<Option<Instant>, R::Error> {
+    pub(super) fn start(&mut self, remake: bool) -> Result<Option<Instant>, R::Error> {
         // Wraps after four billion transfers; zero would read as "never stamped" for one of them.
         self.iteration = self.iteration.wrapping_add(1);
         self.request.stamp(self.iteration);
@@ -146,7 +156,7 @@ impl<R: Request> Slot<R> {
     }
 
     #[inline]
-    fn record(&mut self, done: Instant, timings: &mut Timings) {
+    pub(super) fn record(&mut self, done: Instant, timings: &mut Timings) {
         self.active = false;
         self.done = done;
         let post = self.posted - self.started;
@@ -167,7 +177,7 @@ pub(crate) fn ns(time: Duration) -> u64 {
 }
 
 /// Polls between two looks at the clock while a transfer is on its way.
-const POLLS_PER_LOOK: u32 = 1024;
+pub(super) const POLLS_PER_LOOK: u32 = 1024;
 
 /// Runs transfers over all slots until a limit ends it, and waits for those on their way.
 ///

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use thiserror::Error;
 
 pub(crate) use mismatch::{Mismatch, MismatchKind, Place};
-pub(crate) use stamp::EndWords;
+pub(crate) use stamp::{EndWords, Stamp};
 pub(crate) use verify::{Block, CheckError, Expected, verify};
 
 /// Bytes in a word of the pattern, and the alignment of everything that is filled or checked.

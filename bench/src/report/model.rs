@@ -55,6 +55,9 @@ pub(crate) struct ResultFile {
     pub(crate) expectation: Option<Expected>,
     /// Every case of the plan, in the order measured; those that did not run say why.
     pub(crate) cases: Vec<CaseResult>,
+    /// What a descriptor costs, for each operation of which enough cases ran.
+    #[serde(default)]
+    pub(crate) descriptor_costs: Vec<DescriptorCost>,
     /// Every judgement, with its evidence.
     pub(crate) findings: Vec<Finding>,
 }
@@ -177,8 +180,12 @@ pub(crate) struct CaseResult {
     pub(crate) name: String,
     /// Direction.
     pub(crate) op: Op,
-    /// How the payload is laid out: `uniform` is equal blocks, one after the other.
+    /// How the payload is laid out: `uniform` is equal blocks, one after the other; `paged`, `slice` and `staged` are
+    /// those of a KV cache; `sweep` is scattered blocks that tell what a descriptor costs.
     pub(crate) shape: String,
+    /// The KV cache that was moved; null for `uniform` and `sweep`.
+    #[serde(default)]
+    pub(crate) kv: Option<KvCase>,
     /// Bytes in one block.
     pub(crate) block_bytes: u64,
     /// Blocks in one transfer.
@@ -193,7 +200,7 @@ pub(crate) struct CaseResult {
     pub(crate) descriptors: Descriptors,
     /// Transfers completed in the timed loop.
     pub(crate) transfers: u64,
-    /// Bytes those transfers moved: transfers x batch x block_bytes.
+    /// Bytes those transfers moved: transfers x batch x block_bytes, where all transfers have the same size.
     pub(crate) payload_bytes: u64,
     /// Time of the timed loop, from just before its first post to its last completion, in ns.
     pub(crate) wall_ns: u64,
@@ -213,6 +220,24 @@ pub(crate) struct CaseResult {
     /// Extra time of a transfer that carries a notification: the difference of pairs with and without one, at
     /// least 0. Null where transfers carry none.
     pub(crate) notify: Option<Distribution>,
+    /// Preparing the descriptor lists of both sides, once before the first transfer as engines do at their handshake, in
+    /// ns.
+    #[serde(default)]
+    pub(crate) lists_ns: Option<u64>,
+    /// From the start of making a request to the moment at which the target is known to have its notification: small
+    /// READs look for it, so each figure may be too high by `notified_resolution_ns`. Null for uniform blocks.
+    #[serde(default)]
+    pub(crate) notified: Option<Distribution>,
+    /// Median time of one such READ, in ns.
+    #[serde(default)]
+    pub(crate) notified_resolution_ns: Option<u64>,
+    /// From the moment for which each transfer was scheduled to its completion, waiting for a free slot included. Null
+    /// in a closed loop.
+    #[serde(default)]
+    pub(crate) scheduled: Option<Distribution>,
+    /// Transfers that were scheduled and never started, since the pair fell too far behind the rate.
+    #[serde(default)]
+    pub(crate) unserved: u64,
     /// Transfers before the timed loop that count in nothing else.
     pub(crate) warmup_transfers: u64,
     /// What is known about the data that arrived.
@@ -239,6 +264,51 @@ pub(crate) struct Limit {
     pub(crate) bytes_per_s: f64,
     /// Where the figure comes from, for example the rate of a port or a copy in memory measured on the spot.
     pub(crate) source: String,
+}
+
+/// The KV cache that a case moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct KvCase {
+    /// Name of the model.
+    pub(crate) model: String,
+    /// Layout with the version of the engine that it was read from.
+    pub(crate) layout: String,
+    /// Number format of the cache.
+    pub(crate) kv_dtype: String,
+    /// Tensor-parallel ranks of the prefill side; one of them takes part.
+    pub(crate) prefill_tp: u32,
+    /// Tensor-parallel ranks of the decode side; one of them takes part.
+    pub(crate) decode_tp: u32,
+    /// Prefill ranks that a decode rank gets its prompt from; the case is the share of one of them.
+    pub(crate) prefill_ranks_per_decode_rank: u32,
+    /// Tokens of a block.
+    pub(crate) block_tokens: u64,
+    /// Length of each prompt in flight, in tokens.
+    pub(crate) prompts: Vec<u64>,
+    /// 0: the blocks of a prompt stand in a row; 1000: no two of them do.
+    pub(crate) fragmentation_permille: u32,
+    /// Placements of the blocks, used in turn.
+    pub(crate) placements: u32,
+    /// Descriptors prepared on each side, for all blocks of the pool.
+    pub(crate) prepared_descriptors: u64,
+}
+
+/// What a descriptor costs, from cases that move the same bytes in more or fewer of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct DescriptorCost {
+    /// Direction.
+    pub(crate) op: Op,
+    /// Time that each descriptor adds to a transfer, in ns.
+    pub(crate) ns: f64,
+    /// Half of the 95 % confidence interval around it, in ns.
+    pub(crate) ns_within: f64,
+    /// Rate of the wire without the cost of descriptors, in bytes per second; null when the fit does not give one.
+    pub(crate) wire_bytes_per_s: Option<f64>,
+    /// Size of a descriptor at which the wire takes as long as the descriptor costs; smaller ones are bound by
+    /// descriptors.
+    pub(crate) crossover_bytes: Option<f64>,
+    /// Cases that it was computed from.
+    pub(crate) cases: u64,
 }
 
 /// How a case ended.

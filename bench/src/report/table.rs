@@ -6,9 +6,10 @@
 mod columns;
 mod evidence;
 mod findings;
+mod kv;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use std::fmt::Write as _;
 
@@ -34,6 +35,7 @@ pub(crate) fn render(result: &ResultFile, colour: bool, width: usize) -> String 
     let paint = Paint::new(colour);
     let mut out = String::new();
     push_verdict(&mut out, result, paint, width);
+    kv::push_headlines(&mut out, result, paint, width);
     push_run(&mut out, result, width);
     let columns = Columns::of(&result.cases, width);
     columns.push_tables(&mut out, &result.cases, paint);
@@ -198,6 +200,7 @@ fn notes(result: &ResultFile, columns: &Columns) -> Vec<String> {
     }
     notes.extend(columns.hidden_note());
     notes.extend(merge_notes(&result.cases));
+    notes.extend(kv::notes(result));
     notes
 }
 

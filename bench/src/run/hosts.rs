@@ -112,8 +112,8 @@ impl TargetSide<'_> {
 
     async fn serve(&self, endpoint: &Endpoint, terminal: &Terminal, begin: Instant) -> Exit {
         let node = Node::probe(env!("CARGO_PKG_VERSION"));
-        let who = identity(Role::Target, &node);
-        let interrupts = match Interrupts::new() {
+        let who = format!("the target {}", identity(&node));
+        let interrupts = match Interrupts::new("target") {
             Ok(interrupts) => interrupts,
             Err(e) => return no_signals(terminal, &e),
         };
@@ -147,7 +147,7 @@ impl TargetSide<'_> {
         let met = match join(rendezvous, Role::Target, node, same_host, interrupts.clone()).await {
             Ok(met) => met,
             Err(stop) => {
-                let interrupted = matches!(stop, Stop::Interrupted(_));
+                let interrupted = matches!(stop, Stop::Interrupted { .. });
                 // A target that is kept waits on: nobody has come yet.
                 let exit = finish_without_result(self.print, &stop, terminal);
                 return OneRun { exit, interrupted };
@@ -206,14 +206,14 @@ impl InitiatorSide<'_> {
     async fn lead(&self, plan: Plan, rendezvous: &Rendezvous, terminal: &Terminal, begin: Instant) -> Exit {
         let node = Node::probe(env!("CARGO_PKG_VERSION"));
         let (run, output) = (rendezvous.run.as_str(), self.output.cloned());
-        let interrupts = match Interrupts::new() {
+        let interrupts = match Interrupts::new("initiator") {
             Ok(interrupts) => interrupts,
             Err(e) => return no_signals(terminal, &e),
         };
         let same_host = self.join.allow_same_host;
         let (outcome, record) = match join(rendezvous, Role::Initiator, &node, same_host, interrupts).await {
             Ok(met) => {
-                let scope = scope(&node, &met.peer.node);
+                let scope = scope(&node, &met.peer.node, &plan);
                 let record = Record::new(run, plan.clone(), scope, output, begin);
                 let nixl_lib = text_of(self.nixl.nixl_lib.as_ref());
                 Initiator::new(met, nixl_lib, terminal.clone(), record, plan).run().await
@@ -229,11 +229,11 @@ impl InitiatorSide<'_> {
 }
 
 /// What a run between these two nodes can say at most.
-fn scope(initiator: &Node, target: &Node) -> String {
+fn scope(initiator: &Node, target: &Node, plan: &Plan) -> String {
     let hosts = if initiator.same_host(target) {
         format!("two processes on one host ({})", initiator.hostname)
     } else {
         format!("these two hosts (initiator {}, target {})", initiator.hostname, target.hostname)
     };
-    format!("{hosts}, host memory, uniform blocks; nothing is said about GPU memory")
+    format!("{hosts}, host memory, {}; nothing is said about GPU memory", plan.payload())
 }

@@ -9,9 +9,9 @@ use super::join::Met;
 use super::message::Message;
 use super::record::{Record, not_run};
 use super::stop::Stop;
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, makes_no_sense};
 use super::target::{OPEN_DEADLINE, wrong_event};
-use super::witness::Witness;
+use super::witness::{Moved, Witness};
 use crate::engine::protocol::{Command, End, Event, Measured, TelemetryPair, TwoClocks, Verified, WarmedUp};
 use crate::engine::{Engine, Phase, initiator_end};
 use crate::plan::{Case, Op, Plan};
@@ -88,7 +88,7 @@ impl Initiator {
 
     async fn lead(&mut self) -> Result<(), Stop> {
         self.open().await?;
-        if self.plan.notify {
+        if self.plan.listens() {
             self.expect_done(Message::Listen, Phase::Preparing).await?;
         }
         self.terminal.start_progress(self.plan.cases.len() as u64 * u64::from(self.plan.repeat));
@@ -109,6 +109,9 @@ impl Initiator {
             let result = self.case(ordinal, case).await?;
             self.current = None;
             self.record.repetition(index, result)?;
+            if let Some(result) = self.record.result.cases.get(index).cloned() {
+                self.supervisor.tell(&Message::Finished { index, result: Box::new(result) }).await?;
+            }
         }
         self.witness.close(&mut self.supervisor, &mut self.record).await
     }
@@ -260,7 +263,7 @@ impl Initiator {
         let event = self.work(Command::Measure { epoch: timed_epoch }, Phase::TimedLoop).await?;
         let Event::Measured(measured) = event else { return Err(wrong_event(&event)) };
         self.witness.after(&mut self.supervisor).await?;
-        let moved = measured.moved;
+        let moved = Moved { transfers: measured.moved, bytes: measured.moved_bytes };
         let lost = self.count_notifications(&measured).await?;
         let verified = self.verify(case, timed_epoch, &measured).await?;
         let mut result = self.judge_case(case, &warm, *measured, verified, lost);
@@ -270,7 +273,7 @@ impl Initiator {
 
     /// How many notifications the target did not get, when they were asked for.
     async fn count_notifications(&mut self, measured: &Measured) -> Result<u64, Stop> {
-        if !self.plan.notify {
+        if !self.plan.listens() {
             return Ok(0);
         }
         let message =
@@ -332,7 +335,11 @@ impl Initiator {
                     .next_step("trust kvwire's clock for what an engine waits for; NIXL's telemetry counts whole microseconds"),
             );
         }
-        let payload_bytes = measured.transfers * case.transfer_bytes();
+        if measured.unserved > 0 {
+            self.record.finding(too_fast(case, measured.unserved));
+        }
+        let payload_bytes = measured.payload_bytes;
+        let seen = measured.seen.as_ref();
         let passed = reason.is_none();
         CaseResult {
             status: if passed { CaseStatus::Pass } else { CaseStatus::Fail },
@@ -352,6 +359,11 @@ impl Initiator {
             wire: measured.wire,
             total: measured.total,
             notify: measured.notify,
+            lists_ns: Some(warm.prepare_ns),
+            notified_resolution_ns: seen.map(|seen| seen.resolution_ns),
+            notified: seen.and_then(|seen| seen.total.clone()),
+            scheduled: measured.scheduled,
+            unserved: measured.unserved,
             warmup_transfers: warm.transfers,
             verification: Verification {
                 verified_bytes: verified.bytes,
@@ -367,8 +379,17 @@ impl Initiator {
     }
 }
 
+/// The finding for an open loop that could not keep up.
+fn too_fast(case: &Case, unserved: u64) -> Finding {
+    let title = format!(
+        "{case}: the pair cannot keep up with --rate, {unserved} scheduled transfers were never started"
+    );
+    Finding::new("rate-not-sustained", Status::Warn, title)
+        .next_step("lower --rate, or raise --requests-in-flight; the times from schedule grow with the length of the run")
+}
+
 fn out_of_order() -> Stop {
-    Stop::Confused("the target answered something that was not asked".to_owned())
+    makes_no_sense("an answer to something that was not asked".to_owned())
 }
 
 /// Share by which two clocks around the same call may differ before it is worth a word.

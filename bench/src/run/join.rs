@@ -63,7 +63,7 @@ async fn meet(
         place: store.place(),
     };
     let hello = serde_json::to_vec(&own).map_err(|e| Stop::Confused(e.to_string()))?;
-    let who = identity(role, node);
+    let who = identity(node);
     let (session, peer) =
         Session::join(store, role, &who, Bytes::from(hello), &rendezvous.options).await.map_err(|e| {
             let id = match e {
@@ -77,17 +77,18 @@ async fn meet(
         refused(
             "version-refused",
             format!(
-                "the hello of {} cannot be read ({e}): run the same kvwire version on both sides",
+                "the hello of the {} {} cannot be read ({e}): run the same kvwire version on both sides",
+                role.peer(),
                 peer.who
             ),
         )
     })?;
-    Ok((session, own, hello, peer.who))
+    Ok((session, own, hello, format!("{} {}", role.peer(), peer.who)))
 }
 
-/// How a process names itself to others.
-pub(crate) fn identity(role: Role, node: &Node) -> String {
-    format!("{role} on {} (process {})", node.hostname, node.pid)
+/// How a process names itself to others, who know its role.
+pub(crate) fn identity(node: &Node) -> String {
+    format!("on {} (process {})", node.hostname, node.pid)
 }
 
 fn refused(id: &str, title: String) -> Stop {

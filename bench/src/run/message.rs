@@ -1,17 +1,17 @@
 //! What the two supervisors say to each other through the rendezvous, as JSON.
 //!
-//! The initiator leads: it sends one message and waits for one answer. Only [`Message::Failed`] and
-//! [`Message::Over`] may come unasked.
+//! The initiator leads: it sends one message and waits for one answer, but for [`Message::Finished`]. Only
+//! [`Message::Failed`] and [`Message::Over`] may come unasked.
 
 use checks::{Finding, Node, Route};
 use nixl::RemoteRegion;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::protocol::{Blob, End, Verified};
+use crate::engine::protocol::{Blob, End, SlotEnd, Verified};
 use crate::plan::{Case, Plan};
 use crate::proof::Ability;
 use crate::proof::counters::Reading;
-use crate::report::model::ResultFile;
+use crate::report::model::{CaseResult, ResultFile};
 use crate::verdict::Outcome;
 
 /// The version of this conversation; two that differ cannot talk.
@@ -44,7 +44,7 @@ pub(crate) enum Message {
     /// Target: done (to [`Message::Prepare`] and [`Message::Listen`]).
     Done,
     /// Initiator: compare memory with the pattern.
-    Verify { case: Case, epoch: u32, stamps: Vec<u32> },
+    Verify { case: Case, epoch: u32, stamps: Vec<SlotEnd> },
     /// Target: what the comparison found.
     Verified(Verified),
     /// Initiator: this many notifications were sent in all; wait for them.
@@ -59,6 +59,8 @@ pub(crate) enum Message {
     Testify,
     /// Target: this.
     Testimony(Box<Testimony>),
+    /// Initiator: how a case came out, for the target to keep should the initiator be lost. Not answered.
+    Finished { index: usize, result: Box<CaseResult> },
     /// Either: this side cannot go on. The other one records it and ends the run.
     Failed { finding: Box<Finding>, outcome: Outcome },
     /// Initiator: the run is over, with this outcome for both, and the result for the target to keep.

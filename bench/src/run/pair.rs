@@ -40,9 +40,9 @@ fn prepare(args: &PairArgs) -> Result<Plan, String> {
 /// Joins both roles and runs them side by side.
 async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) -> Exit {
     let node = Node::probe(env!("CARGO_PKG_VERSION"));
-    let who = identity(Role::Target, &node);
+    let who = format!("the target {}", identity(&node));
     let options = Options::default();
-    let interrupts = match Interrupts::new() {
+    let interrupts = match Interrupts::new("run") {
         Ok(interrupts) => interrupts,
         Err(e) => return no_signals(terminal, &e),
     };
@@ -68,7 +68,8 @@ async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) 
     let nixl_lib = text_of(args.nixl.nixl_lib.as_ref());
     let target_nixl_lib = text_of(args.target_nixl_lib.as_ref()).or_else(|| nixl_lib.clone());
     let run = at_target.run.clone();
-    let record = Record::new(run.as_str(), plan.clone(), scope(&node), args.result.output.clone(), begin);
+    let record =
+        Record::new(run.as_str(), plan.clone(), scope(&node, &plan), args.result.output.clone(), begin);
     let target = async {
         let met = join(&at_target, Role::Target, &node, true, interrupts.clone()).await?;
         Ok::<_, Stop>(
@@ -91,10 +92,10 @@ async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) 
 }
 
 /// What a run of this command can say at most.
-fn scope(node: &Node) -> String {
+fn scope(node: &Node, plan: &Plan) -> String {
     format!(
-        "two processes on one host ({}), host memory, uniform blocks; nothing is said about the network between \
-         two hosts",
-        node.hostname
+        "two processes on one host ({}), host memory, {}; nothing is said about the network between two hosts",
+        node.hostname,
+        plan.payload()
     )
 }

@@ -7,13 +7,15 @@ use checks::{Finding, Node, Route, Status};
 
 use super::stop::Stop;
 use crate::engine::timed_ns as ns;
+use crate::measure::descriptor_cost::descriptor_costs;
 use crate::plan::{Case, Plan};
 use crate::report::json;
 use crate::report::model::{
-    CaseResult, CaseStatus, Descriptors, MINOR, Outcome as Stated, Phase, Registration, Rendezvous,
+    CaseResult, CaseStatus, Descriptors, KvCase, MINOR, Outcome as Stated, Phase, Registration, Rendezvous,
     ResultFile, Run, SCHEMA, Side, Sides, Verdict, Verification,
 };
 use crate::verdict::{Outcome, judge};
+use crate::workload::KvShape;
 
 /// A result and where it is kept.
 #[derive(Debug)]
@@ -60,6 +62,7 @@ impl Record {
             expectation: None,
             cases,
             rendezvous: Rendezvous::default(),
+            descriptor_costs: Vec::new(),
             findings: Vec::new(),
         };
         Self { result, output, scope, begin }
@@ -144,6 +147,17 @@ impl Record {
         );
     }
 
+    /// Replaces a case and writes the result.
+    ///
+    /// # Errors
+    /// The result cannot be written.
+    pub(crate) fn case(&mut self, index: usize, case: CaseResult) -> Result<(), Stop> {
+        if let Some(place) = self.result.cases.get_mut(index) {
+            *place = case;
+        }
+        self.save()
+    }
+
     /// Takes in another timed loop of a case and writes the result. The first one replaces the case that had not
     /// run.
     ///
@@ -207,6 +221,7 @@ impl Record {
     /// Judges the run and writes the result for the last time.
     pub(crate) fn close(&mut self, stopped: Option<Outcome>) -> Outcome {
         self.result.run.complete = stopped.is_none();
+        self.result.descriptor_costs = descriptor_costs(&self.result.cases);
         let (mut outcome, verdict) = judge(&self.result, &self.scope, stopped);
         self.result.verdict = verdict;
         if let Err(stop) = self.save() {
@@ -249,10 +264,11 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
     CaseResult {
         name: case.to_string(),
         op: case.op,
-        shape: "uniform".to_owned(),
+        shape: case.kv.as_ref().map_or_else(|| "uniform".to_owned(), |shape| shape.kind.clone()),
+        kv: case.kv.as_ref().filter(|shape| !shape.is_sweep()).map(|shape| kv_case(shape)),
         block_bytes: case.block_bytes,
         batch: case.batch,
-        depth,
+        depth: case.slots(depth),
         status: CaseStatus::NotRun,
         reason: Some(reason.to_owned()),
         descriptors: Descriptors { requested: u64::from(case.batch), posted: None },
@@ -266,6 +282,11 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         wire: None,
         total: None,
         notify: None,
+        lists_ns: None,
+        notified: None,
+        notified_resolution_ns: None,
+        scheduled: None,
+        unserved: 0,
         warmup_transfers: 0,
         verification: Verification { verified_bytes: 0, per_transfer_checks: 0, epochs: 0, mismatch: None },
         nixl_telemetry: None,
@@ -273,6 +294,22 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         ended_by: None,
         repetitions: Vec::new(),
         limit: None,
+    }
+}
+
+fn kv_case(shape: &KvShape) -> KvCase {
+    KvCase {
+        model: shape.model.clone(),
+        layout: shape.layout.clone(),
+        kv_dtype: shape.element.clone(),
+        prefill_tp: shape.prefill_tp,
+        decode_tp: shape.decode_tp,
+        prefill_ranks_per_decode_rank: shape.sources,
+        block_tokens: shape.block_tokens,
+        prompts: shape.prompts.clone(),
+        fragmentation_permille: shape.fragmentation_permille,
+        placements: shape.placements,
+        prepared_descriptors: shape.descriptors_in_pool(),
     }
 }
 

@@ -6,6 +6,7 @@ use checks::{Finding, Status};
 use coordinator::PeerError;
 
 use crate::engine::EngineFailure;
+use crate::report::model::ResultFile;
 use crate::verdict::Outcome;
 
 /// Why a side cannot go on.
@@ -24,14 +25,19 @@ pub(crate) enum Stop {
     },
     /// The peer says that it failed, and how.
     PeerFailed { finding: Box<Finding>, outcome: Outcome },
-    /// The peer says that the run is over.
-    PeerEnded { outcome: Outcome, summary: String },
+    /// The peer says that the run is over. The initiator gives its result along.
+    PeerEnded { outcome: Outcome, summary: String, result: Option<Box<ResultFile>> },
     /// The peer lives and does not answer.
     PeerSilent(Duration),
     /// The two sides did not come together; nothing was measured.
     Refused(Box<Finding>),
-    /// The user or the system asked the run to end.
-    Interrupted(&'static str),
+    /// The user or the system asked the run to end, on this side.
+    Interrupted {
+        /// `target`, `initiator`, or `run` where both are one command.
+        whose: &'static str,
+        /// The signal's name.
+        signal: &'static str,
+    },
     /// The result cannot be written.
     Output(String),
     /// Something that only a fault in kvwire explains.
@@ -48,7 +54,7 @@ impl Stop {
             | Self::ServingPeer { .. }
             | Self::PeerSilent(_)
             | Self::Refused(_)
-            | Self::Interrupted(_) => Outcome::Inconclusive,
+            | Self::Interrupted { .. } => Outcome::Inconclusive,
             Self::Output(_) | Self::Confused(_) => Outcome::Internal,
         }
     }
@@ -79,8 +85,8 @@ impl Stop {
                 format!("the other side lives and did not answer within {} s ({at})", after.as_secs()),
             )
             .next_step(LOOK_AT_PEER),
-            Self::Interrupted(signal) => {
-                fail("interrupted", format!("the run was interrupted by {signal} ({at})"))
+            Self::Interrupted { whose, signal } => {
+                fail("interrupted", format!("the {whose} was interrupted by {signal} ({at})"))
                     .next_step("run again to its end")
             }
             Self::Output(why) => fail("output-failed", format!("the result could not be written: {why}"))

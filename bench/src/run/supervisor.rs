@@ -22,33 +22,36 @@ pub(crate) const FAREWELL_TIME: Duration = Duration::from_secs(2);
 
 /// SIGINT and SIGTERM, waited for beside everything else. Once seen they stay seen, by all clones.
 #[derive(Debug, Clone)]
-pub(crate) struct Interrupts(watch::Receiver<Option<&'static str>>);
+pub(crate) struct Interrupts {
+    seen: watch::Receiver<Option<&'static str>>,
+    whose: &'static str,
+}
 
 impl Interrupts {
-    /// From now on the two signals no longer end the process by themselves.
+    /// From now on the two signals no longer end the process by themselves. `whose` is what they interrupt.
     ///
     /// # Errors
     /// The system refuses a handler.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(whose: &'static str) -> io::Result<Self> {
         let mut int = signal(SignalKind::interrupt())?;
         let mut term = signal(SignalKind::terminate())?;
-        let (seen, receiver) = watch::channel(None);
+        let (sender, seen) = watch::channel(None);
         tokio::spawn(async move {
             let name = tokio::select! {
                 _ = int.recv() => "SIGINT (Ctrl-C)",
                 _ = term.recv() => "SIGTERM",
             };
-            seen.send_replace(Some(name));
+            sender.send_replace(Some(name));
             // Kept open, so that waiting for it never ends by a closed channel.
             std::future::pending::<()>().await;
         });
-        Ok(Self(receiver))
+        Ok(Self { seen, whose })
     }
 
     /// Resolves when the user or the system asks the run to end.
     pub(crate) async fn wait(&mut self) -> Stop {
-        match self.0.wait_for(Option::is_some).await {
-            Ok(name) => Stop::Interrupted(name.unwrap_or("a signal")),
+        match self.seen.wait_for(Option::is_some).await {
+            Ok(name) => Stop::Interrupted { whose: self.whose, signal: name.unwrap_or("a signal") },
             // The event loop ends: nobody waits any more.
             Err(_) => std::future::pending().await,
         }
@@ -84,6 +87,11 @@ impl Supervisor {
     /// From now on failures name this case.
     pub(crate) fn enter(&mut self, case: String) {
         self.case = case;
+    }
+
+    /// What the run is doing while this side waits for it: failures name it.
+    pub(crate) fn wait_in(&mut self, phase: Phase) {
+        self.phase = phase;
     }
 
     /// What this side is doing, for a finding.
@@ -138,7 +146,7 @@ impl Supervisor {
         };
         let answered = tokio::select! {
             answer = asked => answer,
-            failure = gone(&mut self.engine) => Err(Stop::Engine(failure)),
+            failure = gone(&mut self.engine, self.phase) => Err(Stop::Engine(failure)),
             stop = self.interrupts.wait() => Err(stop),
         };
         answered.map_err(|stop| self.name_peer(stop))
@@ -176,7 +184,7 @@ impl Supervisor {
     pub(crate) async fn next(&mut self) -> Result<Message, Stop> {
         let message = tokio::select! {
             message = receive(&self.session) => message,
-            failure = gone(&mut self.engine) => Err(Stop::Engine(failure)),
+            failure = gone(&mut self.engine, self.phase) => Err(Stop::Engine(failure)),
             stop = self.interrupts.wait() => Err(stop),
         };
         message.map_err(|stop| self.name_peer(stop))
@@ -192,6 +200,22 @@ impl Supervisor {
             stop = self.interrupts.wait() => Err(stop),
         };
         told.map_err(|stop| self.name_peer(stop))
+    }
+
+    /// Says why this side cannot go on, and waits for the peer's last word. The engine has been ended, and an
+    /// interruption has been seen: neither ends this wait. The caller bounds it.
+    ///
+    /// # Errors
+    /// The rendezvous or the peer is gone.
+    pub(crate) async fn last_word(&mut self, message: &Message) -> Result<Message, Stop> {
+        send(&self.session, message).await?;
+        loop {
+            match receive(&self.session).await? {
+                over @ Message::Over { .. } => return Ok(over),
+                // What was asked before the failure was known is not answered any more.
+                _ => {}
+            }
+        }
     }
 
     /// What the peer says of itself within `time`, when it is in trouble too.
@@ -237,9 +261,10 @@ fn no_engine() -> Stop {
     Stop::Confused("no engine is open".to_owned())
 }
 
-async fn gone(engine: &mut Option<Engine>) -> EngineFailure {
+/// Resolves when the engine ends while nothing is asked of it, in this phase of the run.
+async fn gone(engine: &mut Option<Engine>, phase: Phase) -> EngineFailure {
     match engine {
-        Some(engine) => engine.gone().await,
+        Some(engine) => EngineFailure { phase, ..engine.gone().await },
         None => std::future::pending().await,
     }
 }
@@ -254,7 +279,7 @@ async fn send(session: &Session, message: &Message) -> Result<(), Stop> {
 
 async fn receive(session: &Session) -> Result<Message, Stop> {
     let bytes = session.recv().await.map_err(Stop::Peer)?;
-    serde_json::from_slice(&bytes).map_err(|e| Stop::Confused(format!("a message that cannot be read: {e}")))
+    serde_json::from_slice(&bytes).map_err(|e| makes_no_sense(format!("a message that cannot be read ({e})")))
 }
 
 async fn answer(session: &Session, deadline: Duration) -> Result<Message, Stop> {
@@ -265,12 +290,17 @@ async fn answer(session: &Session, deadline: Duration) -> Result<Message, Stop> 
     }
 }
 
+/// The peer is not the kvwire that its hello promised: nothing can be said about the wire.
+pub(crate) fn makes_no_sense(detail: String) -> Stop {
+    Stop::Peer(PeerError::Protocol { who: "the other side".to_owned(), detail })
+}
+
 /// What an unasked message means for whoever waits for something else.
 pub(crate) fn unexpected(message: Result<Message, Stop>) -> Stop {
     match message {
         Ok(Message::Failed { finding, outcome }) => Stop::PeerFailed { finding, outcome },
-        Ok(Message::Over { outcome, summary, .. }) => Stop::PeerEnded { outcome, summary },
-        Ok(_) => Stop::Confused("the peer said something out of order".to_owned()),
+        Ok(Message::Over { outcome, summary, result }) => Stop::PeerEnded { outcome, summary, result },
+        Ok(_) => makes_no_sense("a message out of order".to_owned()),
         Err(stop) => stop,
     }
 }

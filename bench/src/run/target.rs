@@ -16,7 +16,7 @@ use super::witness::{Reader, testify};
 use crate::engine::protocol::{Command, Event};
 use crate::engine::{Engine, Phase};
 use crate::plan::Plan;
-use crate::report::model::ResultFile;
+use crate::report::model::{CaseResult, ResultFile};
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
 
@@ -36,6 +36,13 @@ pub(crate) struct Target {
     terminal: Terminal,
     plan: Option<Box<Plan>>,
     reader: Reader,
+    /// What the initiator has measured so far: kept here too, should it be lost.
+    finished: BTreeMap<usize, CaseResult>,
+}
+
+/// What the initiator does once memory is ready: the first filling of a case is for its warm-up.
+fn phase_after_filling(epoch: u32) -> Phase {
+    if epoch % 2 == 1 { Phase::WarmUp } else { Phase::TimedLoop }
 }
 
 /// Which environment this side's engine gets.
@@ -71,6 +78,7 @@ impl Target {
             terminal,
             plan: None,
             reader: Reader::new(),
+            finished: BTreeMap::new(),
         }
     }
 
@@ -83,7 +91,10 @@ impl Target {
     /// Serves one run and says how it came out. `begin` is when this side started.
     pub(crate) async fn run(mut self, run_id: &str, output: Option<PathBuf>, begin: Instant) -> Ended {
         let (outcome, result, stop) = match self.serve().await {
-            Ok((outcome, result)) => (outcome, result, None),
+            // Its result says why, and holds what was measured until then.
+            Ok((outcome, result)) | Err(Stop::PeerEnded { outcome, result: result @ Some(_), .. }) => {
+                (outcome, result, None)
+            }
             Err(stop) => {
                 let (outcome, result) = self.give_up(&stop).await;
                 (outcome, result, Some(stop))
@@ -95,7 +106,7 @@ impl Target {
         if let Some(stop) = &stop {
             self.findings.push(stop.finding(&at));
         }
-        let interrupted = matches!(stop, Some(Stop::Interrupted(_)));
+        let interrupted = matches!(stop, Some(Stop::Interrupted { .. }));
         let (outcome, record) = match (result, self.plan) {
             (Some(result), _) => {
                 let mut record = Record::adopt(*result, self.findings, output, begin);
@@ -108,6 +119,10 @@ impl Target {
                 let mut record = Record::new(run_id, *plan, scope, output, begin);
                 record.known_target(self.node);
                 record.of_target();
+                for (index, case) in self.finished {
+                    // Ignored: the result is written again, and a failure reported, when it is closed.
+                    let _ = record.case(index, case);
+                }
                 record.mark_not_run(0, "the initiator did not report it");
                 self.findings.into_iter().for_each(|finding| record.finding(finding));
                 (record.close(Some(outcome)), Some(record))
@@ -124,20 +139,10 @@ impl Target {
         let own = (stop.outcome(), None);
         let finding = stop.finding(&self.supervisor.at());
         let failed = Message::Failed { finding: Box::new(finding), outcome: stop.outcome() };
-        let last_word = async {
-            if self.supervisor.tell(&failed).await.is_err() {
-                return own;
-            }
-            loop {
-                match self.supervisor.next().await {
-                    Ok(Message::Over { outcome, result, .. }) => return (outcome, result),
-                    // What was asked before the failure was known is not answered any more.
-                    Ok(_) => {}
-                    Err(_) => return own,
-                }
-            }
-        };
-        tokio::time::timeout(LAST_WORD, last_word).await.unwrap_or((stop.outcome(), None))
+        match tokio::time::timeout(LAST_WORD, self.supervisor.last_word(&failed)).await {
+            Ok(Ok(Message::Over { outcome, result, .. })) => (outcome, result),
+            _ => own,
+        }
     }
 
     async fn serve(&mut self) -> Result<(Outcome, Option<Box<ResultFile>>), Stop> {
@@ -145,9 +150,19 @@ impl Target {
             let message = self.supervisor.next().await?;
             let answer = match message {
                 Message::Over { outcome, result, .. } => return Ok((outcome, result)),
-                Message::Begin { plan } => self.open(plan).await?,
+                Message::Finished { index, result } => {
+                    self.finished.insert(index, *result);
+                    continue;
+                }
+                Message::Begin { plan } => {
+                    let opened = self.open(plan).await?;
+                    self.supervisor.wait_in(Phase::Connecting);
+                    opened
+                }
                 Message::Prepare { case, epoch, end } => {
+                    self.supervisor.enter(case.to_string());
                     self.work(Command::Prepare { case, epoch, end }, Phase::Preparing).await?;
+                    self.supervisor.wait_in(phase_after_filling(epoch));
                     Message::Done
                 }
                 Message::Listen => {
@@ -185,7 +200,7 @@ impl Target {
     }
 
     async fn work(&mut self, command: Command, phase: Phase) -> Result<Event, Stop> {
-        let deadline = self.plan.as_ref().map_or(OPEN_DEADLINE, |plan| plan.longest_command());
+        let deadline = self.plan.as_ref().map_or(OPEN_DEADLINE, |plan| plan.memory_command());
         self.supervisor.work(&command, phase, deadline).await
     }
 

@@ -80,6 +80,13 @@ fn logged(side: &str, strict: bool, supervisor: &Supervisor, run_went_on: bool) 
     findings(side, &lines, run_went_on)
 }
 
+/// What was transferred between two readings of the counters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moved {
+    pub(super) transfers: u64,
+    pub(super) bytes: u64,
+}
+
 /// The initiator's witness.
 #[derive(Debug)]
 pub(super) struct Witness {
@@ -174,12 +181,12 @@ impl Witness {
         }
     }
 
-    /// Judges the case and notes what follows from it. `moved` is the number of transfers between the readings.
+    /// Judges the case and notes what follows from it. `moved` is what was transferred between the readings.
     pub(super) fn judge(
         &self,
         supervisor: &Supervisor,
         case: &Case,
-        moved: u64,
+        moved: Moved,
         result: &mut CaseResult,
         record: &mut Record,
     ) {
@@ -188,14 +195,14 @@ impl Witness {
         let (transport, row) = engine.with_ucx_log(|log| {
             let table = log.table(case.op.ucx_name());
             let operation_bytes = match result.descriptors.posted {
-                Some(posted) if posted > 0 => case.transfer_bytes() / posted,
+                Some(posted) if posted > 0 => case.transfer_bytes(0) / posted,
                 _ => case.block_bytes,
             };
             let facts = CaseFacts {
                 op: case.op,
                 operation_bytes,
-                payload_bytes: moved.saturating_mul(case.transfer_bytes()),
-                transfers: moved,
+                payload_bytes: moved.bytes,
+                transfers: moved.transfers,
                 depth: result.depth,
                 table,
                 endpoint: log.endpoint(),

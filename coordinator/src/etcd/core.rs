@@ -77,9 +77,11 @@ pub(crate) fn text(error: &Error) -> String {
 fn is_outage(error: &Error) -> bool {
     match error {
         Error::TransportError(_) => true,
-        // Not found: the lease was lost, and the keeper is about to replace it.
-        Error::GRpcStatus(_) => {
-            matches!(code(error), Some(CANCELLED | DEADLINE_EXCEEDED | NOT_FOUND | UNAVAILABLE))
+        // A status with a cause was made on this side, when the connection broke under a request: what etcd itself
+        // answers has none. Not found: the lease was lost, and the keeper is about to replace it.
+        Error::GRpcStatus(status) => {
+            status.source().is_some()
+                || matches!(code(error), Some(CANCELLED | DEADLINE_EXCEEDED | NOT_FOUND | UNAVAILABLE))
         }
         _ => false,
     }

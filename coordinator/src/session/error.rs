@@ -10,7 +10,7 @@ use crate::store::Why;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// Another process has the role.
-    #[error("the role {role} of this run is held by {holder}. Start one {role} per run, or give each pair its own run id; if that process was just killed, its place is free within {} s", lease.as_secs_f64())]
+    #[error("the role {role} of this run is held by the {role} {holder}. Start one {role} per run, or give each pair its own run id; if that process was just killed, its place is free within {} s", lease.as_secs_f64())]
     RoleTaken {
         /// The role asked for.
         role: Role,

@@ -47,7 +47,7 @@ pub(crate) struct Mail {
     bye_read: watch::Sender<bool>,
     end: watch::Sender<Option<PeerError>>,
     /// Number of the next message; held while one is being sent, so that they stay in order.
-    next: tokio::sync::Mutex<u64>,
+    next: Arc<tokio::sync::Mutex<u64>>,
 }
 
 impl std::fmt::Debug for Mail {
@@ -66,7 +66,7 @@ impl Mail {
             acked: watch::Sender::new(0),
             bye_read: watch::Sender::new(false),
             end: watch::Sender::new(None),
-            next: tokio::sync::Mutex::new(0),
+            next: Arc::default(),
         }
     }
 
@@ -74,17 +74,29 @@ impl Mail {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) async fn send(&self, message: Bytes) -> Result<(), SendError> {
-        let mut next = self.next.lock().await;
-        tokio::select! {
-            biased;
-            end = self.ended() => Err(end.into()),
-            sent = self.store_message(*next, message) => {
-                sent?;
-                *next += 1;
-                Ok(())
+    /// A message that has begun to be sent is sent to its end, also when the caller gives up: half of one would leave
+    /// no way to say why.
+    pub(crate) async fn send(self: &Arc<Self>, message: Bytes) -> Result<(), SendError> {
+        let mut next = Arc::clone(&self.next).lock_owned().await;
+        let mail = Arc::clone(self);
+        let sending = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                end = mail.ended() => Err(SendError::from(end)),
+                sent = mail.store_message(*next, message) => {
+                    sent?;
+                    *next += 1;
+                    Ok(())
+                }
             }
-        }
+        });
+        // It neither panics nor is aborted, but when the event loop ends.
+        sending.await.unwrap_or_else(|_| Err(StoreError::from(Lost::Left).into()))
+    }
+
+    /// Waits until no message is on its way.
+    pub(crate) async fn settled(&self) {
+        drop(self.next.lock().await);
     }
 
     async fn store_message(&self, n: u64, message: Bytes) -> Result<(), StoreError> {

@@ -93,7 +93,8 @@ pub struct Session {
 impl Session {
     /// Takes `role` in the store's run, says `hello`, and waits for the peer's hello.
     ///
-    /// `who` is this process's identity in one line; it is what a second claimant of the role and
+    /// `who` says in one line which process this is, and not its role (`on node7 (process 12)`); it is what a
+    /// second claimant of the role and
     /// the peer's error messages show. Start order does not matter. On failure the store is left.
     ///
     /// # Errors
@@ -171,8 +172,8 @@ impl Session {
     }
 
     /// Sends one message of up to 64 MiB: it is stored when this returns. Waits while the peer is
-    /// 32 messages behind. Not cancel-safe: after a cancelled or failed send the session cannot
-    /// send any more.
+    /// 32 messages behind. A caller that gives up does not stop it: the message is
+    /// sent all the same. After a failed send the session cannot send any more.
     ///
     /// # Errors
     /// [`SendError`].
@@ -213,6 +214,8 @@ impl Session {
         if self.mail.has_ended() {
             return Ok(());
         }
+        // Nothing comes after the goodbye: a message that is still being sent goes first.
+        let _ = timeout(self.options.leave_linger, self.mail.settled()).await;
         self.store.put_if_absent(&key(self.role, "bye"), wire::bye(reason)).await?;
         // A peer that does not read is no reason to stay.
         let _ = timeout(self.options.leave_linger, self.mail.bye_was_read()).await;

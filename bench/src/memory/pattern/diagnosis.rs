@@ -114,6 +114,8 @@ pub(super) fn diagnose(
         checked_bytes: blocks.iter().map(|block| block.bytes).sum(),
         wrong_bytes,
         kind,
+        place: None,
+        belongs_to: None,
     })
 }
 

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::units::count;
+use crate::workload::KvPlace;
 
 /// A byte inside one descriptor of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +40,12 @@ pub(crate) struct Mismatch {
     pub(crate) wrong_bytes: u64,
     /// What the wrong word looks like.
     pub(crate) kind: MismatchKind,
+    /// The first wrong byte as a place in the KV cache of the decode side, where one was moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) place: Option<KvPlace>,
+    /// The place in the KV cache of the prefill side that the data belongs to, where it is somebody else's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) belongs_to: Option<KvPlace>,
 }
 
 /// What the first wrong word looks like.
@@ -87,14 +94,20 @@ pub(crate) enum MismatchKind {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "wrong data from byte {}", count(self.byte_offset))?;
+        match &self.place {
+            Some(place) => write!(f, "wrong data in {place}, from byte {}", count(self.byte_offset))?,
+            None => write!(f, "wrong data from byte {}", count(self.byte_offset))?,
+        }
         if let Some(place) = self.descriptor {
             write!(f, " ({place})")?;
         }
+        write!(f, ": {}", self.kind)?;
+        if let Some(place) = &self.belongs_to {
+            write!(f, ", {place} of the prefill side")?;
+        }
         write!(
             f,
-            ": {}; {} of {} bytes differ (first word expected {:#018x}, found {:#018x})",
-            self.kind,
+            "; {} of {} bytes differ (first word expected {:#018x}, found {:#018x})",
             count(self.wrong_bytes),
             count(self.checked_bytes),
             self.expected,

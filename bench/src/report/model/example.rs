@@ -22,7 +22,7 @@ fn node(hostname: &str) -> Node {
 }
 
 fn plan() -> Plan {
-    let case = |op, block_bytes| Case { op, block_bytes, batch: 1 };
+    let case = |op, block_bytes| Case { op, block_bytes, batch: 1, kv: None };
     Plan {
         cases: vec![
             case(Op::Write, 4 << 10),
@@ -41,6 +41,7 @@ fn plan() -> Plan {
         merge: true,
         recreate: false,
         notify: false,
+        interval_ns: None,
         transfer_timeout_ms: 10_000,
         ucx_env: std::collections::BTreeMap::new(),
         expect: crate::proof::Expect::Auto,
@@ -66,6 +67,7 @@ pub(crate) fn case(op: Op, size: &str, block_bytes: u64, samples: u64, typical: 
         name: format!("{op} {size} x1"),
         op,
         shape: "uniform".to_owned(),
+        kv: None,
         block_bytes,
         batch: 1,
         depth: 1,
@@ -82,6 +84,11 @@ pub(crate) fn case(op: Op, size: &str, block_bytes: u64, samples: u64, typical: 
         wire: spread(samples, typical * 6 / 10),
         total: spread(samples, typical),
         notify: None,
+        lists_ns: None,
+        notified: None,
+        notified_resolution_ns: None,
+        scheduled: None,
+        unserved: 0,
         warmup_transfers: 100,
         verification: Verification {
             verified_bytes: block_bytes * 2,
@@ -142,6 +149,7 @@ pub(crate) fn passed() -> ResultFile {
             long,
             case(Op::Read, "4 KiB", 4 << 10, 5_000, 19_200),
         ],
+        descriptor_costs: Vec::new(),
         findings: Vec::new(),
     }
 }
@@ -169,6 +177,8 @@ pub(crate) fn failed() -> ResultFile {
         checked_bytes: 65_536,
         wrong_bytes: 534,
         kind: MismatchKind::Untouched { bytes: 536, to_the_end: true },
+        place: None,
+        belongs_to: None,
     });
     wrong.reason = wrong.verification.mismatch.as_ref().map(ToString::to_string);
     let title = format!("{}: {}", wrong.name, wrong.reason.clone().unwrap_or_default());

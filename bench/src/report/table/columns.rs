@@ -75,7 +75,7 @@ impl Column {
 }
 
 /// Every column, from left to right.
-const COLUMNS: [Column; 16] = [
+const COLUMNS: [Column; 18] = [
     column("size", Group::Case, |case| Some(ByteSize::from_bytes(case.block_bytes).to_string())),
     column("batch", Group::Case, |case| Some(count(u64::from(case.batch)))),
     column("GB/s", Group::Rest, |case| case.bandwidth_bytes_per_s.map(gigabytes_per_s)),
@@ -91,6 +91,12 @@ const COLUMNS: [Column; 16] = [
     column("notify", Group::Median, |case| figure(case.notify.as_ref(), |d| Some(d.p50)))
         .only_if_any()
         .may_go(1),
+    column("notified", Group::Median, |case| figure(case.notified.as_ref(), |d| Some(d.p50)))
+        .only_if_any()
+        .may_go(1),
+    column("sched us", Group::Rest, |case| figure(case.scheduled.as_ref(), |d| Some(d.p50)))
+        .only_if_any()
+        .may_go(7),
     column("cold us", Group::Rest, |case| case.cold_ns.map(microseconds)).may_go(4),
     column("samples", Group::Rest, |case| Some(count(case.transfers))),
     column("carried by", Group::Rest, |case| case.transport.as_ref().map(carried_by)).only_if_any(),

@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 
 /// What a word means to the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(crate) enum Tone {
     Good,
     Bad,
     Doubtful,
@@ -26,16 +26,16 @@ impl Tone {
 
 /// Colours words, or leaves them as they are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paint {
+pub(crate) struct Paint {
     colour: bool,
 }
 
 impl Paint {
-    pub(super) fn new(colour: bool) -> Self {
+    pub(crate) fn new(colour: bool) -> Self {
         Self { colour }
     }
 
-    pub(super) fn text(self, tone: Tone, text: &str) -> String {
+    pub(crate) fn text(self, tone: Tone, text: &str) -> String {
         if !self.colour {
             return text.to_owned();
         }
@@ -46,7 +46,7 @@ impl Paint {
 
 /// `text` without control characters: a host name or log line of the peer must not drive the reader's
 /// terminal.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let visible = |c: char| match c {
         '\n' | '\r' | '\t' => ' ',
         c if c.is_control() => '?',
@@ -58,7 +58,7 @@ pub(super) fn plain(text: &str) -> String {
 /// Appends `text` to a line that already has `indent` characters, breaking at spaces so that no line is
 /// longer than `width` where a space allows it. Further lines start with `indent` spaces. The last line is
 /// ended.
-pub(super) fn push_wrapped(out: &mut String, text: &str, indent: usize, width: usize) {
+pub(crate) fn push_wrapped(out: &mut String, text: &str, indent: usize, width: usize) {
     let mut column = indent;
     let mut line_is_empty = true;
     let text = plain(text);

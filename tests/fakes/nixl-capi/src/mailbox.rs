@@ -1,9 +1,11 @@
-//! Notifications between agents: one Unix datagram socket an agent, in the abstract namespace.
+//! Notifications between agents: one Unix datagram socket an agent, in the abstract namespace. That one ends at a
+//! network namespace; with a folder in `KVWIRE_FAKE_NIXL_MAIL` the sockets lie there instead.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -70,7 +72,10 @@ impl Drop for Mailbox {
 }
 
 fn address(pid: u32, name: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("kvwire-fake-nixl/{pid}/{name}"))
+    match std::env::var_os("KVWIRE_FAKE_NIXL_MAIL") {
+        Some(folder) => SocketAddr::from_pathname(Path::new(&folder).join(format!("{pid}-{name}"))),
+        None => SocketAddr::from_abstract_name(format!("kvwire-fake-nixl/{pid}/{name}")),
+    }
 }
 
 fn receive(socket: &UnixDatagram, arrived: &Mutex<Messages>) {

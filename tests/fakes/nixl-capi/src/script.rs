@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Drop,
     /// Flips one bit at this offset of the transfer's bytes.
     Corrupt(usize),
+    /// Moves the bytes and loses the notification.
+    Mute,
     /// Exchanges the bytes of the first two descriptors, or of the two halves of a single one.
     Swap,
     /// Leaves the last quarter unmoved.
@@ -136,6 +138,7 @@ fn fault(word: &str, text: &str) -> Result<Fault, String> {
             "no_ucx" => Fault::NoUcx,
             "stall" => Fault::Stall,
             "drop" => Fault::Drop,
+            "mute" => Fault::Mute,
             "swap" => Fault::Swap,
             "short" => Fault::Short,
             "stale" => Fault::Stale,

@@ -12,6 +12,9 @@ use crate::script::{self, Call, Fault};
 use crate::segments::{self, Direction, Place, Segment};
 use crate::status::{BACKEND, Failed, IN_PROGRESS, INVALID_PARAM, NO_TELEMETRY, Outcome, scripted};
 
+/// What a poll of a stalled transfer takes.
+const STALLED_POLL: Duration = Duration::from_millis(1);
+
 #[derive(Debug)]
 pub(crate) struct Transfer {
     peer: String,
@@ -160,7 +163,11 @@ impl Transfer {
             if let Fault::Poll(status) = fault { Some(status) } else { None }
         }))?;
         let pending = script::active_at(index, |fault| match fault {
-            Fault::Stall => Some(()),
+            Fault::Stall => {
+                // It will not complete: there is no time to be lost, and a core to be left to others.
+                std::thread::sleep(STALLED_POLL);
+                Some(())
+            }
             Fault::Slow(micros) if since.elapsed() < Duration::from_micros(micros) => Some(()),
             _ => None,
         });
@@ -172,6 +179,9 @@ impl Transfer {
             crate::say(&format!("cannot move bytes to or from `{}`: {error}", self.peer));
             BACKEND
         })?;
+        if script::active_at(index, |fault| (fault == Fault::Mute).then_some(())).is_some() {
+            return Ok(());
+        }
         self.notification.as_ref().map_or(Ok(()), |message| agent.send(&self.peer, message))
     }
 

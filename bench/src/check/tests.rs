@@ -1,0 +1,151 @@
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use checks::env::{Effect, Options, RULES, Report, catalogue, check};
+use serde_json::{Value, json};
+
+use super::{github, sarif, text};
+
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/manifests");
+
+fn report(text: &str) -> Report {
+    check(&[PathBuf::from("-")], &mut text.as_bytes(), &Options::default())
+}
+
+/// Reports about all kinds of input.
+fn reports() -> Vec<Report> {
+    let mut reports = vec![report(""), report("a: [\n"), report("a: 1\na: 2\n")];
+    for entry in fs::read_dir(MANIFESTS).unwrap() {
+        let path = entry.unwrap().path();
+        reports.push(check(&[path], &mut std::io::empty(), &Options::default()));
+    }
+    reports
+}
+
+/// Compares a page with what the code says, or rewrites it.
+fn is_published(name: &str, text: &str) {
+    let path = Path::new(DOCS).join(name);
+    if env::var_os("KVWIRE_UPDATE_DOCS").is_some_and(|value| value == "1") {
+        fs::write(&path, text).unwrap();
+    }
+    let published = fs::read_to_string(&path).unwrap_or_default();
+    assert!(published == text, "docs/{name} is stale; run: make docs");
+}
+
+fn schema() -> String {
+    let mut text = serde_json::to_string_pretty(&schemars::schema_for!(Report)).unwrap();
+    text.push('\n');
+    text
+}
+
+#[test]
+fn the_published_schema_of_the_check_is_the_one_of_the_code() {
+    is_published("check.schema.json", &schema());
+}
+
+#[test]
+fn reports_fit_the_schema_and_damaged_ones_do_not() {
+    let validator = jsonschema::validator_for(&serde_json::from_str(&schema()).unwrap()).unwrap();
+    for report in reports() {
+        let value = serde_json::to_value(&report).unwrap();
+        let errors: Vec<String> = validator.iter_errors(&value).map(|e| e.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+        let mut damaged = value;
+        damaged["checks"] = json!("none");
+        assert!(!validator.is_valid(&damaged));
+    }
+}
+
+#[test]
+fn the_reference_page_is_that_of_the_catalogue() {
+    let mut page = String::from(
+        "<!-- Written by `make docs` from the rules and the catalogue; do not edit. -->\n\n# Reference of `kvwire check env`\n\n## Findings\n\n| id | what it looks for | why it matters | what to do |\n|---|---|---|---|\n",
+    );
+    let cell = |text: &str| text.replace('|', "\\|").replace('<', "&lt;");
+    for rule in RULES {
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} | {} |",
+            rule.id,
+            cell(rule.title),
+            cell(rule.why),
+            cell(rule.remedy)
+        );
+    }
+    page.push_str("\n## Variables that decide the wire\n\n| name | read by | type | default | versions | why it matters | source |\n|---|---|---|---|---|---|---|\n");
+    let told = catalogue().entries().iter().filter(|e| !e.why.is_empty());
+    for e in told {
+        let versions = match (e.since, e.until, e.effect) {
+            (_, "0", Effect::UnknownName) => "never existed".to_owned(),
+            ("", "", _) => String::new(),
+            (since, "", _) => format!("since {since}"),
+            ("", until, _) => format!("until {until}"),
+            (since, until, _) => format!("{since} to {until}"),
+        };
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} | {} | {versions} | {} | {} |",
+            e.name,
+            e.read_by,
+            cell(e.kind),
+            cell(e.default),
+            cell(e.why),
+            e.source
+        );
+    }
+    let rest = catalogue().entries().iter().filter(|e| e.why.is_empty()).count();
+    let _ = writeln!(
+        page,
+        "\n{rest} more variables of UCX are known by name and default; `kvwire explain --json` lists them."
+    );
+    is_published("check-env-reference.md", &page);
+}
+
+/// The part of SARIF 2.1.0 that is used here, strict about everything else.
+fn sarif_schema() -> Value {
+    let path = Path::new(MANIFESTS).join("../sarif-2.1.0-used.schema.json");
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn sarif_has_the_form_of_the_standard() {
+    let validator = jsonschema::validator_for(&sarif_schema()).unwrap();
+    for report in reports() {
+        let value: Value = serde_json::from_str(&sarif::render(&report).unwrap()).unwrap();
+        let errors: Vec<String> =
+            validator.iter_errors(&value).map(|e| format!("{e} at {}", e.instance_path())).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+        for result in value["runs"][0]["results"].as_array().unwrap() {
+            // A level other than none goes with the kind fail only (section 3.27.10).
+            assert!(result["kind"] == "fail" || result["level"] == "none", "{result}");
+        }
+    }
+}
+
+#[test]
+fn annotations_name_file_and_line_and_stay_on_one_line() {
+    let path = Path::new(MANIFESTS).join("dynamo-sglang-no-rdma.yaml");
+    let rendered = github::render(&check(&[path], &mut std::io::empty(), &Options::default()));
+    let errors: Vec<&str> = rendered.lines().filter(|l| l.starts_with("::error ")).collect();
+    assert_eq!(errors.len(), 2, "{rendered}");
+    assert!(
+        errors[0].contains("dynamo-sglang-no-rdma.yaml,line=")
+            && errors[0].contains("title=no-fabric-resource::")
+    );
+    assert!(errors[0].contains("%0A"), "the fix has lines of its own: {}", errors[0]);
+}
+
+#[test]
+fn people_see_the_line_and_a_caret_below_the_part_that_is_meant() {
+    let manifest = "kind: Pod\nmetadata: {name: decode}\nspec:\n  containers:\n    - name: c\n      image: vllm/vllm-openai:v1\n      env:\n        - {name: UCX_TLS, value: 'rc,CUDA_copy'}\n";
+    let rendered = text::render(&report(manifest), false, 100, false);
+    let lines: Vec<&str> = rendered.lines().collect();
+    let at = lines.iter().position(|l| l.ends_with("--> -:8:38")).unwrap_or_else(|| panic!("{rendered}"));
+    let code = lines[at + 1].find("CUDA_copy").unwrap();
+    assert_eq!(lines[at + 2].find("^^^^^^^^^"), Some(code), "{rendered}");
+    assert!(rendered.contains("fix:") && rendered.contains("value: \"rc,cuda_copy\""), "{rendered}");
+    assert!(!rendered.contains('\x1b'));
+}

@@ -1,0 +1,151 @@
+//! The static check of manifests: which workers there are, what their processes will see, and what of it keeps
+//! the KV cache from RDMA and NVLink. It reads text and nothing else; it never says that a wire is good.
+
+mod catalogue;
+mod contract;
+mod environment;
+mod find;
+mod kustomize;
+mod launch;
+mod lists;
+mod patch;
+mod report;
+mod rules;
+mod secret;
+mod selection;
+mod shell;
+mod source;
+mod value;
+mod version;
+mod waive;
+mod worker;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Read;
+use std::path::PathBuf;
+
+pub use catalogue::{Catalogue, Effect, Entry, Owner, catalogue};
+pub use contract::{Check, Counts};
+pub use report::{Report, SettingView, Switched, WorkerView};
+pub use rules::{RULES, Rule, rule, worse};
+pub use secret::text as without_secrets;
+pub use version::{Version, Versions};
+pub use waive::{Configuration, ConfigurationError, Waiver};
+pub use worker::{Engine, Role};
+
+use environment::Maps;
+use find::Document;
+use source::Sources;
+use yaml::{Limits, Problem, ProblemKind, Span, compose};
+
+use crate::{Finding, Status};
+
+/// What the caller decides.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Versions where the images do not say them.
+    pub versions: Versions,
+    /// Rules that are switched off, and by whom.
+    pub waivers: Vec<Waiver>,
+}
+
+/// Reads and judges the manifests below `paths`; `-` is `stdin`.
+pub fn check(paths: &[PathBuf], stdin: &mut dyn Read, options: &Options) -> Report {
+    let mut sources = Sources::default();
+    let mut findings: Vec<(Finding, Span)> =
+        sources.read(paths, stdin).into_iter().map(|f| (f, Span::default())).collect();
+    let mut input = Input::default();
+    kustomize::read(&mut sources, &mut input, &mut findings);
+    hide_secrets(&mut sources, &input.documents);
+    let maps = config_maps(&input.documents);
+    let mut hide = Vec::new();
+    let (workers, around) = find::workers(&input.documents, &maps, &mut hide);
+    hide.into_iter().for_each(|span| sources.hide(span));
+    let scene =
+        rules::Scene { workers: &workers, around: &around, sources: &sources, given: options.versions };
+    findings.extend(rules::judge(&scene));
+    if around.is_cut {
+        let title = "more workers or variables than the limits: not all of them were looked at";
+        findings.push((Finding::new("yaml-limits", Status::Fail, title), Span::default()));
+    }
+    report::Report::make(&scene, findings, &options.waivers)
+}
+
+/// Documents of all files, with what could not be read.
+#[derive(Debug, Default)]
+struct Input {
+    documents: Vec<Document>,
+}
+
+/// Reads the documents of one file, lists taken apart.
+fn documents_of(sources: &Sources, file: u32, findings: &mut Vec<(Finding, Span)>) -> Vec<Document> {
+    let Some(source) = sources.file(file) else { return Vec::new() };
+    let text = source.text.clone();
+    let (nodes, problems) = compose(&text, file, Limits::default());
+    let templated = text.contains("{{");
+    for problem in &problems {
+        findings.push((about(sources, problem, templated, &source.name), problem.span));
+    }
+    let mut documents = Vec::new();
+    for node in nodes {
+        let is_list =
+            node.text_of(&["kind"]).is_some_and(|k| k.ends_with("List")) && node.get("items").is_some();
+        let parts = if is_list {
+            node.get("items").map_or(Vec::new(), |items| items.items().to_vec())
+        } else {
+            vec![node]
+        };
+        documents
+            .extend(parts.into_iter().filter(|n| n.is_map()).map(|node| Document { node, partial: None }));
+    }
+    documents
+}
+
+fn about(sources: &Sources, problem: &Problem, templated: bool, name: &str) -> Finding {
+    let finding = match problem.kind {
+        ProblemKind::Syntax if templated => Finding::new(
+            "template",
+            Status::Unknown,
+            format!("{name} is a template, not YAML: what it will say is not known before it is rendered"),
+        ),
+        ProblemKind::Syntax => Finding::new(
+            "file-not-yaml",
+            Status::Fail,
+            format!("{name} is not YAML: {}", secret::text(&problem.text)),
+        ),
+        ProblemKind::Aliases | ProblemKind::Depth | ProblemKind::Size => {
+            Finding::new("yaml-limits", Status::Fail, format!("{name}: {}", problem.text))
+        }
+        ProblemKind::DuplicateKey => Finding::new("duplicate-key", Status::Warn, secret::text(&problem.text)),
+    };
+    let rule = rule(&finding.id);
+    finding
+        .why(rule.map_or("", |r| r.why))
+        .next_step(rule.map_or("", |r| r.remedy))
+        .source(sources.span(problem.span))
+}
+
+/// What a Secret holds is never shown.
+fn hide_secrets(sources: &mut Sources, documents: &[Document]) {
+    for document in documents.iter().filter(|d| d.node.text_of(&["kind"]) == Some("Secret")) {
+        for key in ["data", "stringData"] {
+            if let Some(data) = document.node.get(key) {
+                sources.hide(data.span);
+            }
+        }
+    }
+}
+
+fn config_maps(documents: &[Document]) -> Maps {
+    let mut maps = Maps::default();
+    for document in documents.iter().filter(|d| d.node.text_of(&["kind"]) == Some("ConfigMap")) {
+        let Some(name) = document.node.text_of(&["metadata", "name"]) else { continue };
+        let entries = document.node.get("data").map_or(&[][..], |d| d.entries());
+        let entries = entries.iter().filter_map(|(k, v)| Some((k.text()?.to_owned(), v.clone()))).collect();
+        maps.config.insert(name.to_owned(), entries);
+    }
+    maps
+}

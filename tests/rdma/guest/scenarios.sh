@@ -1,0 +1,121 @@
+# On node a: what happens to kvwire. Nothing is judged here: each scenario leaves its evidence in /out/<name>, and
+# tests/tests/rdma.rs says what must be in it.
+NIXL=/opt/nixl/$(cd /opt/nixl && echo .nixl_cu1*.mesonpy.libs)/libnixl_capi.so
+# Where the wheel's libibverbs finds its provider for rxe.
+PROVIDER="RDMAV_DRIVERS=/opt/provider/librxe"
+MEET="--rendezvous tcp://10.77.0.2:18516 --run-id rdma --join-timeout 30s"
+export KVWIRE_TOKEN=only-for-this-machine-0123456789abcdef
+
+# A run that takes longer hangs, in s.
+LIMIT=90
+# Blocks small enough for an emulated machine, few enough for a test.
+SMALL="--sizes 64KiB --op read,write --batch 8 --warmup 2 --samples 10 --case-time 5s --transfer-timeout 30s"
+# A case that goes on until something happens to it.
+LONG="--sizes 1MiB --op read --warmup 1 --samples 1000000 --case-time 50s --transfer-timeout 30s"
+
+# On node b: waits up to ten seconds for the target to follow its initiator, and keeps what came of it.
+COLLECT='await 10 eval "! killall -q -0 kvwire"; killall -q -9 kvwire; wait; cp -r "/tmp/$name" "/out/$name/target"; rm -r "/tmp/$name"; heal'
+
+# between_hosts ENVIRONMENT FLAG...: a target on node b and an initiator here. ENVIRONMENT is for both.
+between_hosts() {
+    target "$1"
+    initiator "$@"
+}
+
+# target ENVIRONMENT: starts a target on node b.
+target() {
+    on_b "mkdir -p /tmp/$name; { KVWIRE_TOKEN=$KVWIRE_TOKEN $1 timeout -s KILL $LIMIT /usr/bin/kvwire target $MEET \
+        --nixl-lib $NIXL --verbose --output /tmp/$name/result.json >/tmp/$name/stdout 2>/tmp/$name/stderr; echo \$? >/tmp/$name/code; } &"
+}
+
+# initiator ENVIRONMENT FLAG...: runs an initiator here and keeps what came of it.
+initiator() {
+    local begin code=0 environment=$1
+    shift
+    begin=$(uptime_s)
+    # shellcheck disable=SC2086 # an environment is words
+    env $environment timeout -s KILL "$LIMIT" kvwire initiator $MEET --nixl-lib "$NIXL" --verbose \
+        --output "$folder/result.json" "$@" >"$folder/stdout" 2>"$folder/stderr" || code=$?
+    echo "$code" >"$folder/code"
+    echo "$begin $(uptime_s)" >"$folder/uptime"
+}
+
+# until_moving PACKETS: waits until the timed loop has received so many packets on rxe0.
+until_moving() {
+    await 40 grep -q "engine: timed loop" "$folder/stderr" 2>/dev/null && await 20 has_received rxe0 $(($(received rxe0) + $1))
+}
+
+scenario() {
+    name=$1
+    folder=/tmp/$name
+    mkdir -p "$folder"
+    { counters && on_b counters; } >"$folder/counters.before"
+    "$name"
+    { counters && { [ "$b_is_off" ] || on_b counters; }; } >"$folder/counters.after"
+    cp -r "$folder" /out/
+    [ "$b_is_off" ] || on_b "name=$name; $COLLECT"
+    heal
+    touch "/out/$name/done"
+    rm -r "$folder"
+    echo "guest: $name: code $(cat "/out/$name/code"), uptime $(cat "/out/$name/uptime")"
+}
+
+rdma_carries_the_bytes() {
+    between_hosts "$PROVIDER" $SMALL --ucx-env UCX_NET_DEVICES=rxe0:1
+}
+
+tcp_is_caught() {
+    between_hosts "$PROVIDER" $SMALL --ucx-env UCX_TLS=tcp
+}
+
+a_missing_provider_is_caught() {
+    between_hosts "" $SMALL
+}
+
+two_rails() {
+    between_hosts "$PROVIDER" $SMALL --ucx-env UCX_NET_DEVICES=rxe0:1,rxe1:1
+}
+
+a_missing_rail() {
+    between_hosts "$PROVIDER" $SMALL --ucx-env UCX_NET_DEVICES=rxe0:1,rxe9:1
+}
+
+a_device_that_does_not_exist() {
+    between_hosts "$PROVIDER" $SMALL --ucx-env UCX_NET_DEVICES=rxe9:1
+}
+
+a_port_that_is_down_before_the_run() {
+    ip link set eth1 down
+    await 5 down rxe0
+    between_hosts "$PROVIDER" $SMALL --ucx-env UCX_NET_DEVICES=rxe0:1
+}
+
+a_link_that_goes_down_in_mid_transfer() {
+    target "$PROVIDER"
+    initiator "$PROVIDER" $LONG --ucx-env UCX_NET_DEVICES=rxe0:1 &
+    until_moving 300 && ip link set eth1 down && uptime_s >"$folder/struck"
+    wait
+}
+
+a_peer_that_is_killed_in_mid_transfer() {
+    target "$PROVIDER"
+    initiator "$PROVIDER" $LONG --ucx-env UCX_NET_DEVICES=rxe0:1 &
+    until_moving 300 && on_b "killall -9 kvwire" && uptime_s >"$folder/struck"
+    wait
+}
+
+b_is_off=
+# The power is cut: no process says goodbye and no kernel closes a connection.
+a_node_that_vanishes_in_mid_transfer() {
+    target "$PROVIDER"
+    initiator "$PROVIDER" $LONG --ucx-env UCX_NET_DEVICES=rxe0:1 &
+    until_moving 300 && touch /out/cut-power-of-b && b_is_off=yes && uptime_s >"$folder/struck"
+    wait
+}
+
+SCENARIOS="rdma_carries_the_bytes tcp_is_caught a_missing_provider_is_caught two_rails a_missing_rail
+    a_device_that_does_not_exist a_port_that_is_down_before_the_run a_link_that_goes_down_in_mid_transfer
+    a_peer_that_is_killed_in_mid_transfer a_node_that_vanishes_in_mid_transfer"
+for name in $SCENARIOS; do
+    scenario "$name"
+done

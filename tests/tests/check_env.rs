@@ -1,0 +1,68 @@
+//! `kvwire check env` and `kvwire explain`, as an operator and a pipeline call them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
+
+use std::fs;
+
+use kvwire_tests::{Ended, kvwire_command, repository};
+use serde_json::Value;
+
+fn manifest(name: &str) -> String {
+    repository().join("tests/fixtures/manifests").join(name).display().to_string()
+}
+
+fn check(name: &str, more: &[&str]) -> Ended {
+    let path = manifest(name);
+    let run = kvwire_command("check").args(["env", path.as_str()]);
+    more.iter().fold(run, |run, arg| run.args([*arg])).run()
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_worst_finding_that_counts() {
+    assert_eq!(check("dynamo-sglang-no-rdma.yaml", &[]).code, 1);
+    assert_eq!(check("dynamo-sglang-b200.yaml", &[]).code, 0, "warnings pass by default");
+    assert_eq!(check("dynamo-sglang-b200.yaml", &["--fail-on", "warn"]).code, 1);
+    assert_eq!(check("dynamo-sglang-no-rdma.yaml", &["--ignore", "no-fabric-resource"]).code, 0);
+    assert_eq!(check("README.md", &[]).code, 3, "there is nothing to judge in it");
+    assert_eq!(check("not-there.yaml", &[]).code, 1);
+    assert_eq!(check("profile.yaml", &["--nixl-version", "new"]).code, 2);
+    assert_eq!(kvwire_command("check").args(["env"]).run().code, 2);
+}
+
+#[test]
+fn json_has_the_keys_of_the_read_only_check_and_is_alone_on_standard_output() {
+    let ended = check("dynamo-vllm-h200.yaml", &["--json"]);
+    let value: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {ended}"));
+    let check = value["checks"].as_array().unwrap().iter().find(|c| c["name"] == "env:UCX_TLS").unwrap();
+    assert_eq!(check["status"], "ok");
+    assert!(check["detail"].as_str().unwrap().starts_with("^cuda_ipc ("));
+    assert!(value["counts"]["warn"].as_u64().unwrap() > 0);
+    assert!(value["verdict"].as_str().unwrap().contains("verify"));
+}
+
+#[test]
+fn a_rule_that_is_switched_off_by_a_file_is_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("rules.yaml");
+    fs::write(&config, "check: {env: {ignore: [{id: no-fabric-resource, reason: TCP is fine here}]}}\n")
+        .unwrap();
+    let ended = check("dynamo-sglang-no-rdma.yaml", &["--config", config.to_str().unwrap()]);
+    assert_eq!(ended.code, 0, "{ended}");
+    assert!(ended.stdout.contains("switched off:") && ended.stdout.contains("TCP is fine here"), "{ended}");
+    fs::write(&config, "checks: {}\n").unwrap();
+    let ended = check("dynamo-sglang-no-rdma.yaml", &["--config", config.to_str().unwrap()]);
+    assert_eq!(ended.code, 2, "{ended}");
+    assert!(ended.stderr.contains("there is no setting checks"), "{ended}");
+}
+
+#[test]
+fn explain_knows_variables_and_findings_and_guesses_at_misspelt_ones() {
+    let explain = |name: &str| kvwire_command("explain").args([name]).run();
+    let variable = explain("UCX_TLS");
+    assert_eq!(variable.code, 0);
+    assert!(variable.stdout.contains("default") && variable.stdout.contains("source"), "{variable}");
+    assert!(explain("tls-without-rdma").stdout.contains("What to do"));
+    let unknown = explain("UCX_TLSS");
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.stderr.contains("is UCX_TLS meant?"), "{unknown}");
+    assert!(kvwire_command("explain").run().stdout.contains("rndv-thresh-set"));
+}
