@@ -7,6 +7,7 @@ mod engine;
 mod exit;
 mod explain;
 mod forecast;
+mod gate;
 mod info;
 mod measure;
 mod memory;
@@ -35,6 +36,8 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let exit = match cli.command {
+        Command::Gate(args) => gate::run(&args, &Terminal::new(&args.output)),
+        Command::Report(args) => report::run(&args, &Terminal::new(&args.output)),
         Command::Check(args) => check::run(&args),
         Command::Engine => engine::main(),
         Command::Explain(args) => explain::run(&args, &Terminal::new(&args.output)),

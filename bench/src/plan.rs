@@ -110,6 +110,9 @@ pub(crate) struct Plan {
     pub(crate) cases: Vec<Case>,
     /// Transfers outstanding at once (closed loop).
     pub(crate) depth: u32,
+    /// Times that all cases are measured, round after round.
+    #[serde(default = "once")]
+    pub(crate) repeat: u32,
     /// Untimed transfers before the timed loop, at most; a tenth of the case time ends them earlier.
     pub(crate) warmup: u64,
     /// Timed transfers of a case, at most.
@@ -146,6 +149,11 @@ pub(crate) struct Plan {
 
 /// What `strict` sets for the engines.
 const NO_EMULATION: (&str, &str) = ("UCX_PROTO_EMULATION_ENABLE", "n");
+
+/// What plans of before there were repetitions mean.
+fn once() -> u32 {
+    1
+}
 
 impl Plan {
     /// Environment of the engines on top of their own.
@@ -237,6 +245,8 @@ pub(crate) struct Request {
     pub(crate) ops: Vec<Op>,
     /// See [`Plan::depth`].
     pub(crate) depth: u32,
+    /// See [`Plan::repeat`].
+    pub(crate) repeat: u32,
     /// See [`Plan::warmup`].
     pub(crate) warmup: u64,
     /// See [`Plan::samples`].
@@ -297,6 +307,8 @@ const DESCRIPTORS_MAX: u64 = 1 << 24;
 pub(crate) const DESK_BYTES: u64 = 4096;
 /// Outstanding requests, at most.
 const DEPTH_MAX: u32 = 4096;
+/// Rounds of all cases, at most: far more than a comparison needs.
+const REPEAT_MAX: u32 = 1_000;
 /// Registered memory is a multiple of this, so that large pages can back it.
 const POOL_UNIT: u64 = 2 << 20;
 
@@ -308,11 +320,12 @@ impl Request {
     pub(crate) fn resolve(self) -> Result<Plan, PlanError> {
         self.check_counts()?;
         let cases = self.expand()?;
-        let case_time = self.resolve_case_time(cases.len())?;
+        let case_time = self.resolve_case_time(cases.len() * self.repeat as usize)?;
         let pool_bytes = self.resolve_pool(&cases)?;
         Ok(Plan {
             cases,
             depth: self.depth,
+            repeat: self.repeat,
             warmup: self.warmup,
             samples: self.samples,
             case_time_ms: millis(case_time),
@@ -346,6 +359,13 @@ impl Request {
                 "--depth",
                 format!("{} outstanding requests cannot be measured", self.depth),
                 format!("give 1 to {DEPTH_MAX}"),
+            );
+        }
+        if self.repeat == 0 || self.repeat > REPEAT_MAX {
+            return refuse(
+                "--repeat",
+                format!("{} rounds cannot be measured", self.repeat),
+                format!("give 1 to {REPEAT_MAX}"),
             );
         }
         if self.samples == 0 {
@@ -567,6 +587,7 @@ mod tests {
             batches: vec![1],
             ops: vec![Op::Read, Op::Write],
             depth: 1,
+            repeat: 1,
             warmup: 100,
             samples: 10_000,
             case_time: None,
@@ -628,6 +649,7 @@ mod tests {
         assert_eq!(flag(Request { depth: 0, ..request() }), "--depth");
         assert_eq!(flag(Request { batches: vec![0], ..request() }), "--batch");
         assert_eq!(flag(Request { samples: 0, ..request() }), "--samples");
+        assert_eq!(flag(Request { repeat: 0, ..request() }), "--repeat");
         assert_eq!(flag(Request { samples: 3, depth: 4, ..request() }), "--samples");
         assert_eq!(flag(Request { sizes: vec![], ..request() }), "--sizes");
         assert_eq!(flag(Request { transfer_timeout: Duration::ZERO, ..request() }), "--transfer-timeout");

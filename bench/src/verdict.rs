@@ -41,38 +41,154 @@ impl Outcome {
     }
 }
 
+/// What the rules look at.
+struct Facts<'a> {
+    result: &'a ResultFile,
+    /// How the run ended, when it did not come to its end.
+    stopped: Option<Outcome>,
+}
+
+impl Facts<'_> {
+    fn cases(&self, status: CaseStatus) -> usize {
+        self.result.cases.iter().filter(|case| case.status == status).count()
+    }
+
+    fn finding(&self, status: Status) -> Option<&Finding> {
+        self.result.findings.iter().find(|finding| finding.status == status)
+    }
+
+    fn has(&self, ids: &[&str]) -> bool {
+        self.result.findings.iter().any(|finding| ids.contains(&finding.id.as_str()))
+    }
+}
+
+/// One line of the table: when it holds, and what then follows.
+struct Rule {
+    /// The question, as `docs/verdict.md` shows it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the page is written and held true by a test"))]
+    when: &'static str,
+    holds: fn(&Facts<'_>) -> bool,
+    outcome: Outcome,
+    /// The reason where no finding gives one.
+    reason: &'static str,
+    /// What to do where no finding says it.
+    fix: &'static str,
+}
+
+/// Findings that say: another wire carried the bytes than the one that was expected.
+const WRONG_TRANSPORT: [&str; 1] = ["transport-below-expected"];
+/// Findings that say: evidence is missing without which nothing can be trusted.
+const EVIDENCE_MISSING: [&str; 1] = ["transport-unknown"];
+
+const RUN_AGAIN: &str = "mend what the findings name, and run again";
+
+/// All rules. The first that holds decides; the order is from the worst to the best, and what proves a fault comes
+/// before what is only missing.
+const RULES: [Rule; 11] = [
+    Rule {
+        when: "kvwire itself failed, or the result could not be written",
+        holds: |facts| facts.stopped == Some(Outcome::Internal),
+        outcome: Outcome::Internal,
+        reason: "something is wrong with kvwire itself",
+        fix: "report the fault with the result file",
+    },
+    Rule {
+        when: "a case failed: its data was wrong, late or incomplete, or its transfer failed or stalled",
+        holds: |facts| facts.cases(CaseStatus::Fail) > 0,
+        outcome: Outcome::NotTrusted,
+        reason: "a case failed",
+        fix: RUN_AGAIN,
+    },
+    Rule {
+        when: "NIXL or UCX ended the run: an error, a crash or a stall",
+        holds: |facts| facts.stopped == Some(Outcome::NotTrusted),
+        outcome: Outcome::NotTrusted,
+        reason: "NIXL or UCX ended the run",
+        fix: RUN_AGAIN,
+    },
+    Rule {
+        when: "a case took another wire than the expected one",
+        holds: |facts| facts.has(&WRONG_TRANSPORT),
+        outcome: Outcome::NotTrusted,
+        reason: "another wire carried the bytes than the expected one",
+        fix: RUN_AGAIN,
+    },
+    Rule {
+        when: "a check failed (a node, a manifest, an efficiency below the wanted one) though the run came to its end",
+        holds: |facts| facts.stopped.is_none() && facts.finding(Status::Fail).is_some(),
+        outcome: Outcome::NotTrusted,
+        reason: "a check failed",
+        fix: RUN_AGAIN,
+    },
+    Rule {
+        when: "the run was ended from outside: the peer, the rendezvous, NIXL or memory was missing, or it was interrupted",
+        holds: |facts| facts.stopped == Some(Outcome::Inconclusive),
+        outcome: Outcome::Inconclusive,
+        reason: "the run did not come to its end",
+        fix: RUN_AGAIN,
+    },
+    Rule {
+        when: "the plan has no case",
+        holds: |facts| facts.result.cases.is_empty(),
+        outcome: Outcome::Inconclusive,
+        reason: "no case was to be measured",
+        fix: "give at least one size and one operation",
+    },
+    Rule {
+        when: "an expected case did not run",
+        holds: |facts| facts.cases(CaseStatus::NotRun) > 0,
+        outcome: Outcome::Inconclusive,
+        reason: "expected cases did not run",
+        fix: "give the run more time (--total-time)",
+    },
+    Rule {
+        when: "the data of a case was not verified",
+        holds: |facts| facts.result.cases.iter().any(|case| case.verification.verified_bytes == 0),
+        outcome: Outcome::Inconclusive,
+        reason: "the data of a case was not verified",
+        fix: RUN_AGAIN,
+    },
+    Rule {
+        when: "it is not known which wire a case took",
+        holds: |facts| facts.has(&EVIDENCE_MISSING),
+        outcome: Outcome::Inconclusive,
+        reason: "it is not known which wire carried the bytes",
+        fix: RUN_AGAIN,
+    },
+    Rule {
+        when: "none of these",
+        holds: |_| true,
+        outcome: Outcome::Trusted,
+        reason: "every case ran and every byte was right",
+        fix: "",
+    },
+];
+
 /// Judges a result. `stopped` is how a run ended that did not come to its end.
 pub(crate) fn judge(result: &ResultFile, scope: &str, stopped: Option<Outcome>) -> (Outcome, Verdict) {
-    let failed = result.cases.iter().filter(|c| c.status == CaseStatus::Fail).count();
-    let missing = result.cases.iter().filter(|c| c.status == CaseStatus::NotRun).count();
-    let below = result.findings.iter().any(|f| f.id == "transport-below-expected");
-    let unproven = result.findings.iter().any(|f| f.id == "transport-unknown");
-    let cases = if failed > 0 || below {
-        Outcome::NotTrusted
-    } else if missing > 0 || unproven || result.cases.is_empty() {
-        Outcome::Inconclusive
-    } else {
-        Outcome::Trusted
-    };
-    let outcome = stopped.map_or(cases, |stopped| stopped.max(cases));
-    let with = |status: Status| result.findings.iter().find(|f| f.status == status);
-    let worst = with(Status::Fail).or_else(|| with(Status::Unknown));
-    let summary = match (outcome, worst) {
+    let facts = Facts { result, stopped };
+    // The last rule always holds.
+    let rule = RULES.iter().find(|rule| (rule.holds)(&facts)).unwrap_or(&RULES[RULES.len() - 1]);
+    let outcome = rule.outcome;
+    let finding = facts.finding(Status::Fail).or_else(|| facts.finding(Status::Unknown));
+    let missing = facts.cases(CaseStatus::NotRun);
+    let summary = match (outcome, finding) {
         (Outcome::Trusted, _) => {
             format!("all {} cases ran and every byte was right{}", result.cases.len(), carriers(result))
         }
         (_, Some(finding)) => finding.title.clone(),
-        (_, None) => format!("{missing} of {} cases did not run", result.cases.len()),
+        (Outcome::Inconclusive, None) if missing > 0 => {
+            format!("{missing} of {} cases did not run", result.cases.len())
+        }
+        (_, None) => rule.reason.to_owned(),
     };
-    let first_fix = worst.map(|f| f.next_step.clone()).filter(|step| !step.is_empty());
-    let first_fix = first_fix.or_else(|| {
-        (outcome == Outcome::Inconclusive).then(|| "give the run more time (--total-time)".to_owned())
-    });
+    let step = finding.map(|f| f.next_step.clone()).filter(|step| !step.is_empty());
+    let first_fix = (outcome != Outcome::Trusted).then(|| step.unwrap_or_else(|| rule.fix.to_owned()));
     let verdict = Verdict {
         outcome: outcome.stated(),
         summary,
         scope: scope.to_owned(),
-        first_fix: if outcome == Outcome::Trusted { None } else { first_fix },
+        first_fix,
         exit_code: outcome.exit().code(),
     };
     (outcome, verdict)
@@ -116,6 +232,80 @@ mod tests {
         assert_eq!(with(CaseStatus::Pass, Some(Outcome::Inconclusive)), Outcome::Inconclusive);
         assert_eq!(with(CaseStatus::Fail, Some(Outcome::Inconclusive)), Outcome::NotTrusted);
         assert_eq!(with(CaseStatus::NotRun, Some(Outcome::Internal)), Outcome::Internal);
+    }
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/verdict.md");
+    const BEGIN: &str = "<!-- rules: written by a test -->\n";
+    const END: &str = "<!-- end of rules -->\n";
+
+    fn rules_as_markdown() -> String {
+        let mut out = String::from("| | when | verdict | exit code |\n|--:|---|---|--:|\n");
+        for (number, rule) in (1..).zip(&RULES) {
+            let stated = rule.outcome.stated();
+            out.push_str(&format!(
+                "| {number} | {} | {stated} | {} |\n",
+                rule.when,
+                rule.outcome.exit().code()
+            ));
+        }
+        out
+    }
+
+    #[test]
+    fn the_page_shows_the_rules_of_the_code() {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let (before, rest) = page.split_once(BEGIN).unwrap();
+        let (shown, after) = rest.split_once(END).unwrap();
+        if std::env::var_os("KVWIRE_UPDATE_DOCS").is_some_and(|value| value == "1") {
+            std::fs::write(PAGE, format!("{before}{BEGIN}{}{END}{after}", rules_as_markdown())).unwrap();
+        } else {
+            assert_eq!(shown, rules_as_markdown(), "docs/verdict.md is stale; run `make docs`");
+        }
+    }
+
+    #[test]
+    fn every_rule_decides_where_it_is_the_first_that_holds() {
+        type Change = fn(&mut ResultFile);
+        let table: [(Option<Outcome>, Change, Outcome); 11] = [
+            (Some(Outcome::Internal), |r| r.cases[0].status = CaseStatus::Fail, Outcome::Internal),
+            (Some(Outcome::Inconclusive), |r| r.cases[0].status = CaseStatus::Fail, Outcome::NotTrusted),
+            (Some(Outcome::NotTrusted), |r| r.cases[0].status = CaseStatus::NotRun, Outcome::NotTrusted),
+            (
+                Some(Outcome::Inconclusive),
+                |r| r.findings.push(Finding::new("transport-below-expected", Status::Fail, "tcp")),
+                Outcome::NotTrusted,
+            ),
+            (None, |r| r.findings.push(Finding::new("memlock", Status::Fail, "64 KiB")), Outcome::NotTrusted),
+            (
+                Some(Outcome::Inconclusive),
+                |r| r.findings.push(Finding::new("peer-lost", Status::Fail, "lost")),
+                Outcome::Inconclusive,
+            ),
+            (None, |r| r.cases.clear(), Outcome::Inconclusive),
+            (None, |r| r.cases[3].status = CaseStatus::NotRun, Outcome::Inconclusive),
+            (None, |r| r.cases[3].verification.verified_bytes = 0, Outcome::Inconclusive),
+            (
+                None,
+                |r| r.findings.push(Finding::new("transport-unknown", Status::Unknown, "?")),
+                Outcome::Inconclusive,
+            ),
+            (
+                None,
+                |r| r.findings.push(Finding::new("versions-differ", Status::Warn, "two")),
+                Outcome::Trusted,
+            ),
+        ];
+        for (number, ((stopped, change, expected), rule)) in (1..).zip(table.into_iter().zip(&RULES)) {
+            let mut result = example::passed();
+            change(&mut result);
+            let facts = Facts { result: &result, stopped };
+            let first = RULES.iter().position(|rule| (rule.holds)(&facts));
+            assert_eq!(first, Some(number - 1), "rule {number}: {}", rule.when);
+            let (outcome, verdict) = judge(&result, "scope", stopped);
+            assert_eq!(outcome, expected, "rule {number}: {}", rule.when);
+            assert!(!verdict.summary.is_empty() && verdict.scope == "scope");
+            assert_eq!(verdict.first_fix.is_some(), outcome != Outcome::Trusted, "rule {number}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 #![expect(clippy::panic, clippy::expect_used, reason = "a helper of tests: what it cannot do fails the test")]
 
+mod browser;
 mod ended;
 mod etcd;
 mod evidence;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub use browser::Browser;
 pub use ended::Ended;
 pub use etcd::Etcd;
 pub use evidence::{Evidence, Host};

@@ -37,6 +37,10 @@ pub(crate) struct MeasureArgs {
     #[arg(long, env = "KVWIRE_DEPTH", value_name = "N", default_value_t = 1)]
     pub(crate) depth: u32,
 
+    /// Measure all cases this many times, round after round, and keep each: a gate compares repetitions
+    #[arg(long, env = "KVWIRE_REPEAT", value_name = "N", default_value_t = 1)]
+    pub(crate) repeat: u32,
+
     /// Untimed transfers before each case, at most
     #[arg(long, env = "KVWIRE_WARMUP", value_name = "N", default_value_t = 100)]
     pub(crate) warmup: u64,
@@ -141,6 +145,7 @@ impl MeasureArgs {
             batches: self.batch.clone(),
             ops: self.op.clone(),
             depth: self.depth,
+            repeat: self.repeat,
             warmup: self.warmup,
             samples: self.samples,
             case_time: self.case_time,

@@ -1,6 +1,7 @@
 //! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
 
 mod check;
+mod gate;
 mod info;
 mod join;
 mod kv;
@@ -8,18 +9,21 @@ mod measure;
 mod output;
 mod pair;
 mod plan;
+mod report;
 
 use clap::{Parser, Subcommand};
 
 pub(crate) use check::{
     CheckArgs, CheckCommand, CheckEnvArgs, CheckNixlArgs, CheckNodeArgs, ExplainArgs, FailOn, Format, PodArgs,
 };
+pub(crate) use gate::{CalibrateArgs, GateArgs, GateCommand, TOLERANCE_DEFAULT};
 pub(crate) use info::InfoArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
 pub(crate) use output::{OutputArgs, ResultArgs, When};
 pub(crate) use pair::PairArgs;
 pub(crate) use plan::PlanArgs;
+pub(crate) use report::ReportArgs;
 
 /// Proves which wire your KV cache takes, and how fast.
 ///
@@ -60,6 +64,11 @@ pub(crate) enum Command {
     /// Be target or initiator by index, as a Job, Slurm or mpirun starts processes.
     #[command(allow_negative_numbers = true, after_help = ETCD_HELP)]
     Run(Box<RunArgs>),
+    /// Judge results against a baseline or thresholds, and fail when they got worse.
+    #[command(allow_negative_numbers = true)]
+    Gate(Box<GateArgs>),
+    /// Render stored results for people and machines: HTML, Markdown, JUnit, Prometheus, CSV, HdrHistogram.
+    Report(Box<ReportArgs>),
     /// Print how large a model's KV cache is, and what moving it takes in each engine's layout.
     ///
     /// Moves nothing and needs no NIXL: bytes and descriptors per rank for prompts of several lengths.

@@ -190,7 +190,6 @@ impl Distribution {
     ///
     /// # Errors
     /// [`HistogramError`] when the text was not written by a kvwire.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for commands that compare stored results"))]
     pub(crate) fn decode(&self) -> Result<Histogram<u64>, HistogramError> {
         let bytes = BASE64.decode(&self.histogram)?;
         Deserializer::new()
@@ -199,9 +198,53 @@ impl Distribution {
     }
 }
 
+impl Distribution {
+    /// Both distributions as one: as if all samples had been recorded together. The deviation is exact, from both
+    /// means and deviations.
+    ///
+    /// # Errors
+    /// [`HistogramError`] when one of them was not written by a kvwire.
+    pub(crate) fn joined(&self, other: &Self) -> Result<Self, HistogramError> {
+        let mut histogram = self.decode()?;
+        histogram.add(other.decode()?).map_err(|error| HistogramError::Encoding(error.to_string()))?;
+        let (min, max) = (self.min.min(other.min), self.max.max(other.max));
+        let (n, m) = (self.count as f64, other.count as f64);
+        let count = self.count + other.count;
+        let mean = (self.mean * n + other.mean * m) / (n + m);
+        let squares = |d: &Self, n: f64| d.stdev.powi(2) * (n - 1.0).max(0.0) + n * (d.mean - mean).powi(2);
+        let stdev = ((squares(self, n) + squares(other, m)) / (n + m - 1.0).max(1.0)).sqrt();
+        let at = |quantile: f64| histogram.value_at_quantile(quantile).clamp(min, max);
+        Ok(Self {
+            unit: TimeUnit::Ns,
+            count,
+            min,
+            mean,
+            stdev,
+            max,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: (count >= P99_MIN_SAMPLES).then(|| at(0.99)),
+            p999: (count >= P999_MIN_SAMPLES).then(|| at(0.999)),
+            histogram: encode(&histogram),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn joining_is_recording_together() {
+        let (low, high) = (1..6_000_u64, 1_000_000..1_007_000_u64);
+        let part = |values: std::ops::Range<u64>| recorded(values).distribution().unwrap();
+        let joined = part(low.clone()).joined(&part(high.clone())).unwrap();
+        let together = recorded(low.chain(high)).distribution().unwrap();
+        assert!((joined.stdev / together.stdev - 1.0).abs() < 1e-9);
+        assert!((joined.mean / together.mean - 1.0).abs() < 1e-9);
+        let same = Distribution { stdev: together.stdev, mean: together.mean, ..joined };
+        assert_eq!(same, together);
+    }
 
     fn recorded(values: impl IntoIterator<Item = u64>) -> Recorder {
         let mut recorder = Recorder::new();

@@ -54,6 +54,14 @@ pub(crate) fn write(path: &Path, result: &ResultFile) -> Result<(), WriteError> 
     replace(path, |sink| sink.write_all(&text))
 }
 
+/// Writes a rendering to `path` in one step, as [`write`] does with a result.
+///
+/// # Errors
+/// [`WriteError`]; whatever was at `path` before is then unchanged.
+pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), WriteError> {
+    replace(path, |sink| sink.write_all(text.as_bytes()))
+}
+
 /// Where a path leads.
 enum Destination {
     /// A regular file, or one to be created, with links followed so that the link stays one.

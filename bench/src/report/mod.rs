@@ -1,7 +1,16 @@
 //! One model of a result, and its renderings. Nothing here measures or judges.
 
+mod compared;
+mod csv;
+mod hdr_log;
+mod html;
 pub(crate) mod json;
+mod junit;
+mod markdown;
 pub(crate) mod model;
-#[cfg_attr(not(test), expect(dead_code, reason = "for commands that compare stored results"))]
+mod prometheus;
 pub(crate) mod read;
+mod render;
 pub(crate) mod table;
+
+pub(crate) use render::{Format, run};

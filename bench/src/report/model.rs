@@ -17,7 +17,7 @@ use crate::proof::{Expected, Transport};
 /// Name and major version of the format. A reader refuses another one.
 pub(crate) const SCHEMA: &str = "kvwire.result/1";
 /// Minor version that this kvwire writes. A reader ignores fields that a newer minor added.
-pub(crate) const MINOR: u32 = 0;
+pub(crate) const MINOR: u32 = 1;
 
 /// The result of one kvwire run. Written after every case, so that a crash keeps what was measured until
 /// then.
@@ -249,6 +249,21 @@ pub(crate) struct CaseResult {
     pub(crate) transport: Option<Transport>,
     /// What ended the timed loop; null if it did not end by itself.
     pub(crate) ended_by: Option<EndedBy>,
+    /// The timed loops of the case one by one, in their order. The figures above are over all of them.
+    #[serde(default)]
+    pub(crate) repetitions: Vec<Repetition>,
+    /// The most that the path of this case can reach; null where it is not known.
+    #[serde(default)]
+    pub(crate) limit: Option<Limit>,
+}
+
+/// The most that a path can reach.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Limit {
+    /// Payload bytes per second.
+    pub(crate) bytes_per_s: f64,
+    /// Where the figure comes from, for example the rate of a port or a copy in memory measured on the spot.
+    pub(crate) source: String,
 }
 
 /// The KV cache that a case moved.
@@ -359,6 +374,9 @@ pub(crate) struct NixlTelemetry {
 
 #[cfg(test)]
 pub(crate) mod example;
+mod repetition;
+
+pub(crate) use repetition::Repetition;
 
 #[cfg(test)]
 mod tests;

@@ -39,6 +39,26 @@ pub(crate) enum ReadError {
     Damaged { path: PathBuf, detail: String },
 }
 
+/// A result and the file that it was read from.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// Where it was read from.
+    pub(crate) path: PathBuf,
+    /// What was in it.
+    pub(crate) result: ResultFile,
+}
+
+impl Stored {
+    /// Reads result files.
+    ///
+    /// # Errors
+    /// The first that is none, with the path and what to do.
+    pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, ReadError> {
+        let one = |path: &PathBuf| Ok(Self { path: path.clone(), result: read(path)? });
+        paths.iter().map(one).collect()
+    }
+}
+
 /// Reads a result file.
 ///
 /// Fields that a newer minor version added are ignored.

@@ -22,8 +22,6 @@ use crate::verdict::{Outcome, data_finding};
 
 /// Time that the last notifications of a case may be on their way.
 const NOTIFICATION_TIMEOUT_MS: u64 = 2000;
-/// Time that the peer has to say what went wrong on its side, once an error shows here.
-const EXPLANATION_TIME: Duration = Duration::from_secs(2);
 /// What a case takes beside its timed loop, as a share of it: for the time shown as left.
 const AROUND_SHARE: f64 = 0.3;
 
@@ -93,22 +91,27 @@ impl Initiator {
         if self.plan.listens() {
             self.expect_done(Message::Listen, Phase::Preparing).await?;
         }
-        self.terminal.start_progress(self.plan.cases.len() as u64);
+        self.terminal.start_progress(self.plan.cases.len() as u64 * u64::from(self.plan.repeat));
         let begin = Instant::now();
-        for (index, case) in self.plan.cases.clone().into_iter().enumerate() {
+        let cases = self.plan.cases.clone();
+        let all = cases.len() * self.plan.repeat as usize;
+        for ordinal in 0..all {
+            let (index, case) = (ordinal % cases.len(), &cases[ordinal % cases.len()]);
             if self.plan.total_time().is_some_and(|total| begin.elapsed() >= total) {
-                self.record.mark_not_run(index, "--total-time was over");
+                self.record.mark_not_run(0, "--total-time was over");
+                self.record.missing_repetitions();
                 return Ok(());
             }
-            self.terminal.show_case(index as u64, &case.to_string(), self.time_left(index));
-            self.terminal.detail(&format!("case {}/{}: {case}", index + 1, self.plan.cases.len()));
+            self.terminal.show_case(ordinal as u64, &case.to_string(), self.time_left(ordinal));
+            self.terminal.detail(&format!("case {}/{all}: {case}", ordinal + 1));
             self.supervisor.enter(case.to_string());
             self.current = Some(index);
-            let result = self.case(index, &case).await?;
+            let result = self.case(ordinal, case).await?;
             self.current = None;
-            let finished = Message::Finished { index, result: Box::new(result.clone()) };
-            self.record.case(index, result)?;
-            self.supervisor.tell(&finished).await?;
+            self.record.repetition(index, result)?;
+            if let Some(result) = self.record.result.cases.get(index).cloned() {
+                self.supervisor.tell(&Message::Finished { index, result: Box::new(result) }).await?;
+            }
         }
         self.witness.close(&mut self.supervisor, &mut self.record).await
     }
@@ -122,7 +125,7 @@ impl Initiator {
         self.witness.note_failure(&self.supervisor, &mut self.record);
         if let Stop::Engine(_) = stop {
             self.supervisor.end_engine(false).await;
-            if let Some(cause) = self.supervisor.peer_trouble(EXPLANATION_TIME).await {
+            if let Some(cause) = self.supervisor.peer_trouble().await {
                 outcome = cause.outcome();
                 title = cause.finding(&at).title;
                 self.record.finding(cause.finding(&at));
@@ -158,9 +161,10 @@ impl Initiator {
         (ours != theirs).then(|| format!("two versions met: initiator {ours}; target {theirs}"))
     }
 
-    fn time_left(&self, index: usize) -> Duration {
+    fn time_left(&self, ordinal: usize) -> Duration {
         let one = self.plan.case_time().mul_f64(1.0 + AROUND_SHARE);
-        let cases = u32::try_from(self.plan.cases.len() - index).unwrap_or(u32::MAX);
+        let all = self.plan.cases.len() * self.plan.repeat as usize;
+        let cases = u32::try_from(all - ordinal).unwrap_or(u32::MAX);
         one.saturating_mul(cases)
     }
 
@@ -176,9 +180,10 @@ impl Initiator {
                 result.status = CaseStatus::Fail;
             }
             // Ignored: the result is written again, and a failure reported, when the run is closed.
-            let _ = self.record.case(index, result);
+            let _ = self.record.stopped_in(index, result);
         }
         self.record.mark_not_run(index + 1, &format!("the run had stopped: {title}"));
+        self.record.missing_repetitions();
     }
 
     /// Opens both engines at once and connects them.
@@ -256,14 +261,15 @@ impl Initiator {
         self.supervisor.work(&command, phase, self.plan.longest_command()).await
     }
 
-    async fn case(&mut self, index: usize, case: &Case) -> Result<CaseResult, Stop> {
+    /// Measures a case. `ordinal` counts the cases measured before it, in all rounds.
+    async fn case(&mut self, ordinal: usize, case: &Case) -> Result<CaseResult, Stop> {
         // Two fillings a case: what the warm-up brought must not pass for what the timed loop brings.
-        let (warm_epoch, timed_epoch) = (2 * index as u32 + 1, 2 * index as u32 + 2);
+        let (warm_epoch, timed_epoch) = (2 * ordinal as u32 + 1, 2 * ordinal as u32 + 2);
         self.prepare(case, warm_epoch).await?;
         let command = Command::WarmUp { case: case.clone(), epoch: warm_epoch };
         let event = self.work(command, Phase::WarmUp).await?;
         let Event::Warm(warm) = event else { return Err(wrong_event(&event)) };
-        if index == 0 {
+        if ordinal == 0 {
             self.record.startup("program start to first transfer done", self.record.elapsed_ns());
         }
         self.prepare(case, timed_epoch).await?;

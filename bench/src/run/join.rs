@@ -1,5 +1,7 @@
 //! Two sides meet: they take their roles, say hello, and check each other before anything is measured.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use checks::{Finding, Node, Status};
 use coordinator::{JoinError, Role, Session};
@@ -9,6 +11,9 @@ use super::message::{Hello, PROTOCOL};
 use super::rendezvous::Rendezvous;
 use super::stop::Stop;
 use super::supervisor::{FAREWELL_TIME, Interrupts, Supervisor};
+
+/// From the end of a lease to the word of it.
+const LEASE_MARGIN: Duration = Duration::from_secs(1);
 
 /// Both sides, once they have met.
 #[derive(Debug)]
@@ -43,7 +48,10 @@ pub(crate) async fn join(
                 }
             };
             let served_by_peer = rendezvous.served_by_peer();
-            let supervisor = Supervisor::new(session, interrupts, who, served_by_peer);
+            let same_process = own.node.same_host(&peer.node) && own.node.pid == peer.node.pid;
+            // A peer's death is known once its lease has run out, which an error of the wire may be ahead of.
+            let patience = if same_process { Duration::from_secs(1) } else { rendezvous.options.lease_ttl + LEASE_MARGIN };
+            let supervisor = Supervisor::new(session, interrupts, who, served_by_peer, patience);
             Ok(Met { supervisor, own, peer, findings })
         }
         stop = interrupts.wait() => Err(stop),

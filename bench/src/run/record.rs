@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use checks::{Finding, Node, Route};
+use checks::{Finding, Node, Route, Status};
 
 use super::stop::Stop;
 use crate::engine::timed_ns as ns;
@@ -120,6 +120,38 @@ impl Record {
         self.result.findings.push(finding);
     }
 
+    /// Notes how the case ended that the run stopped in, and writes the result. Earlier rounds of it stand, unless
+    /// it failed.
+    ///
+    /// # Errors
+    /// The result cannot be written.
+    pub(crate) fn stopped_in(&mut self, index: usize, case: CaseResult) -> Result<(), Stop> {
+        if let Some(place) = self.result.cases.get_mut(index) {
+            if place.status == CaseStatus::NotRun {
+                *place = case;
+            } else if case.status == CaseStatus::Fail && place.status == CaseStatus::Pass {
+                place.status = CaseStatus::Fail;
+                place.reason = case.reason;
+                place.bandwidth_bytes_per_s = None;
+            }
+        }
+        self.save()
+    }
+
+    /// Says when cases were measured fewer times than the plan says, though at least once.
+    pub(crate) fn missing_repetitions(&mut self) {
+        let wanted = self.result.plan.repeat as usize;
+        let fewest = self.result.cases.iter().map(|case| case.repetitions.len()).min().unwrap_or(0);
+        if fewest == 0 || fewest >= wanted {
+            return;
+        }
+        let title = format!("the cases were measured {fewest} times at least, not {wanted} times");
+        self.finding(
+            Finding::new("repetitions-missing", Status::Warn, title)
+                .next_step("give the run more time (--total-time), or fewer rounds (--repeat)"),
+        );
+    }
+
     /// Replaces a case and writes the result.
     ///
     /// # Errors
@@ -127,6 +159,24 @@ impl Record {
     pub(crate) fn case(&mut self, index: usize, case: CaseResult) -> Result<(), Stop> {
         if let Some(place) = self.result.cases.get_mut(index) {
             *place = case;
+        }
+        self.save()
+    }
+
+    /// Takes in another timed loop of a case and writes the result. The first one replaces the case that had not
+    /// run.
+    ///
+    /// # Errors
+    /// The result cannot be written.
+    pub(crate) fn repetition(&mut self, index: usize, mut case: CaseResult) -> Result<(), Stop> {
+        let at_ns = self.elapsed_ns();
+        match self.result.cases.get_mut(index) {
+            Some(place) if place.status != CaseStatus::NotRun => place.absorb(case, at_ns),
+            Some(place) => {
+                case.repetitions.push(case.repetition(at_ns));
+                *place = case;
+            }
+            None => {}
         }
         self.save()
     }
@@ -247,6 +297,8 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         nixl_telemetry: None,
         transport: None,
         ended_by: None,
+        repetitions: Vec::new(),
+        limit: None,
     }
 }
 

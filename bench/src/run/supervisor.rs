@@ -75,12 +75,20 @@ pub(crate) struct Supervisor {
 struct Peer {
     who: String,
     serves_rendezvous: bool,
+    patience: Duration,
 }
 
 impl Supervisor {
-    /// A side that has just met its peer. `served_by_peer`: the rendezvous is lost together with it.
-    pub(crate) fn new(session: Session, interrupts: Interrupts, who: String, served_by_peer: bool) -> Self {
-        let peer = Peer { who, serves_rendezvous: served_by_peer };
+    /// A side that has just met its peer. `served_by_peer`: the rendezvous is lost together with it. `patience`: how
+    /// long the peer has to explain an error that shows here.
+    pub(crate) fn new(
+        session: Session,
+        interrupts: Interrupts,
+        who: String,
+        served_by_peer: bool,
+        patience: Duration,
+    ) -> Self {
+        let peer = Peer { who, serves_rendezvous: served_by_peer, patience };
         Self { engine: None, session, interrupts, peer, phase: Phase::Starting, case: String::new() }
     }
 
@@ -218,9 +226,9 @@ impl Supervisor {
         }
     }
 
-    /// What the peer says of itself within `time`, when it is in trouble too.
-    pub(crate) async fn peer_trouble(&mut self, time: Duration) -> Option<Stop> {
-        let end = Instant::now() + time;
+    /// What the peer says of itself in the time that it has for that, when it is in trouble too.
+    pub(crate) async fn peer_trouble(&mut self) -> Option<Stop> {
+        let end = Instant::now() + self.peer.patience;
         loop {
             match timeout_at(end, receive(&self.session)).await {
                 Ok(message @ (Err(_) | Ok(Message::Failed { .. }))) => {

@@ -76,7 +76,7 @@ fn netns_a_cable_that_is_pulled_under_the_data_speaks_against_the_wire() {
         .nixl(&Nixl::Newest)
         .args(["--op", "write", "--sizes", "4KiB,64MiB", "--warmup", "1", "--samples", "1000"])
         .args(["--case-time", "3s", "--transfer-timeout", "3s"])
-        .args(["--ucx-env", "UCX_TLS=tcp,self", "--ucx-env", &device]);
+        .args(["--ucx-env", "UCX_TLS=tcp,self", "--ucx-env", &device, "--expect", "tcp"]);
     scene.start(Side::Initiator, initiator);
     scene.live(Side::Initiator).await_line_times("initiator engine: timed loop", 2);
     scene.hosts.cut();

@@ -31,6 +31,7 @@ fn plan() -> Plan {
             case(Op::Read, 4 << 10),
         ],
         depth: 1,
+        repeat: 1,
         warmup: 100,
         samples: 10_001,
         case_time_ms: 500,
@@ -98,6 +99,8 @@ pub(crate) fn case(op: Op, size: &str, block_bytes: u64, samples: u64, typical: 
         nixl_telemetry: None,
         transport: None,
         ended_by: Some(EndedBy::Samples),
+        repetitions: Vec::new(),
+        limit: None,
     }
 }
 

@@ -1,0 +1,119 @@
+//! Several timed loops of one case: kept apart for comparisons, and put together for the case.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{CaseResult, CaseStatus};
+use crate::measure::histogram::Distribution;
+
+/// One timed loop of a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Repetition {
+    /// When it was over, from the start of the run, in ns.
+    pub(crate) at_ns: u64,
+    /// Transfers completed in it.
+    pub(crate) transfers: u64,
+    /// Its time, from just before its first post to its last completion, in ns.
+    pub(crate) wall_ns: u64,
+    /// Its payload bytes per second. Null unless the data was verified.
+    pub(crate) bandwidth_bytes_per_s: Option<f64>,
+    /// Median of the total time of its transfers, in ns.
+    pub(crate) total_p50_ns: Option<u64>,
+    /// 90th percentile of it, in ns.
+    pub(crate) total_p90_ns: Option<u64>,
+    /// 99th percentile of it, in ns; null below 1,000 samples.
+    pub(crate) total_p99_ns: Option<u64>,
+}
+
+impl CaseResult {
+    /// The timed loop that this case was measured with, which was over `at_ns` after the start of the run.
+    pub(crate) fn repetition(&self, at_ns: u64) -> Repetition {
+        let total = self.total.as_ref();
+        Repetition {
+            at_ns,
+            transfers: self.transfers,
+            wall_ns: self.wall_ns,
+            bandwidth_bytes_per_s: self.bandwidth_bytes_per_s,
+            total_p50_ns: total.map(|total| total.p50),
+            total_p90_ns: total.map(|total| total.p90),
+            total_p99_ns: total.and_then(|total| total.p99),
+        }
+    }
+
+    /// Takes in the next timed loop of the same case, which was over `at_ns` after the start of the run.
+    ///
+    /// Transfers, bytes and times add up; a failure stays; the first cold transfer is the cold one. Once
+    /// something failed there is no bandwidth.
+    pub(crate) fn absorb(&mut self, next: Self, at_ns: u64) {
+        self.repetitions.push(next.repetition(at_ns));
+        self.transfers += next.transfers;
+        self.payload_bytes += next.payload_bytes;
+        self.wall_ns += next.wall_ns;
+        self.warmup_transfers += next.warmup_transfers;
+        self.prep = joined(self.prep.take(), next.prep);
+        self.post = joined(self.post.take(), next.post);
+        self.wire = joined(self.wire.take(), next.wire);
+        self.total = joined(self.total.take(), next.total);
+        self.notify = joined(self.notify.take(), next.notify);
+        self.verification.verified_bytes += next.verification.verified_bytes;
+        self.verification.per_transfer_checks += next.verification.per_transfer_checks;
+        self.verification.epochs += next.verification.epochs;
+        if self.status == CaseStatus::Pass && next.status != CaseStatus::Pass {
+            self.status = next.status;
+            self.reason = next.reason;
+            self.verification.mismatch = next.verification.mismatch;
+        }
+        let passed = self.status == CaseStatus::Pass && self.wall_ns > 0;
+        self.bandwidth_bytes_per_s = passed.then(|| self.payload_bytes as f64 * 1e9 / self.wall_ns as f64);
+        self.ended_by = next.ended_by.or(self.ended_by);
+    }
+}
+
+fn joined(first: Option<Distribution>, next: Option<Distribution>) -> Option<Distribution> {
+    match (first, next) {
+        // A histogram of this process always decodes; if it did not, the first loop alone would stand.
+        (Some(first), Some(next)) => Some(first.joined(&next).unwrap_or(first)),
+        (first, next) => first.or(next),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example::case;
+    use super::*;
+    use crate::plan::Op;
+
+    fn repeated(times: u64) -> CaseResult {
+        let one = |at: u64| case(Op::Read, "4 KiB", 4096, 2_000, 20_000 + at);
+        let mut all = one(0);
+        all.repetitions.push(all.repetition(1));
+        (1..times).for_each(|at| all.absorb(one(at), at + 1));
+        all
+    }
+
+    #[test]
+    fn repetitions_add_up() {
+        let all = repeated(3);
+        assert_eq!(all.repetitions.len(), 3);
+        assert_eq!(all.transfers, 3 * 2_001);
+        assert_eq!(all.total.as_ref().map(|total| total.count), Some(3 * 2_001));
+        let bandwidth = all.payload_bytes as f64 * 1e9 / all.wall_ns as f64;
+        assert_eq!(all.bandwidth_bytes_per_s, Some(bandwidth));
+        // Three times 2,001 samples are still too few for p99.9.
+        assert_eq!(all.total.and_then(|total| total.p999), None);
+    }
+
+    #[test]
+    fn a_failure_stays() {
+        let mut all = repeated(2);
+        let mut wrong = case(Op::Read, "4 KiB", 4096, 10, 20_000);
+        wrong.status = CaseStatus::Fail;
+        wrong.reason = Some("zeros".to_owned());
+        wrong.bandwidth_bytes_per_s = None;
+        all.absorb(wrong, 9);
+        all.absorb(case(Op::Read, "4 KiB", 4096, 10, 20_000), 10);
+        assert_eq!((all.status, all.reason.as_deref()), (CaseStatus::Fail, Some("zeros")));
+        assert_eq!(all.bandwidth_bytes_per_s, None);
+        assert_eq!(all.repetitions[2].bandwidth_bytes_per_s, None);
+    }
+}
