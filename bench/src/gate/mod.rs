@@ -42,6 +42,7 @@ pub(crate) fn run(args: &GateArgs, terminal: &Terminal) -> Exit {
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "an adapter for `map_err`")]
 fn usage(error: impl ToString) -> Refused {
     (Exit::Usage, error.to_string())
 }

@@ -218,10 +218,9 @@ impl Supervisor {
     pub(crate) async fn last_word(&mut self, message: &Message) -> Result<Message, Stop> {
         send(&self.session, message).await?;
         loop {
-            match receive(&self.session).await? {
-                over @ Message::Over { .. } => return Ok(over),
-                // What was asked before the failure was known is not answered any more.
-                _ => {}
+            // What was asked before the failure was known is not answered any more.
+            if let over @ Message::Over { .. } = receive(&self.session).await? {
+                return Ok(over);
             }
         }
     }

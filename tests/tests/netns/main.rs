@@ -16,30 +16,30 @@ use table::table;
 
 #[test]
 fn netns_faults_while_one_side_waits_for_the_other() {
-    play(table(), |_, phase| phase == Phase::Join);
+    play(&table(), |_, phase| phase == Phase::Join);
 }
 
 #[test]
 fn netns_faults_during_registration() {
-    play(table(), |row, phase| row.meet == Meet::Tcp && phase == Phase::Registration);
+    play(&table(), |row, phase| row.meet == Meet::Tcp && phase == Phase::Registration);
 }
 
 #[test]
 fn netns_faults_during_the_warm_up() {
-    play(table(), |row, phase| row.meet == Meet::Tcp && phase == Phase::WarmUp);
+    play(&table(), |row, phase| row.meet == Meet::Tcp && phase == Phase::WarmUp);
 }
 
 #[test]
 fn netns_faults_during_the_timed_loop() {
-    play(table(), |row, phase| row.meet == Meet::Tcp && phase == Phase::TimedLoop);
+    play(&table(), |row, phase| row.meet == Meet::Tcp && phase == Phase::TimedLoop);
 }
 
 #[test]
 fn netns_faults_during_verification() {
-    play(table(), |row, phase| row.meet == Meet::Tcp && phase == Phase::Verification);
+    play(&table(), |row, phase| row.meet == Meet::Tcp && phase == Phase::Verification);
 }
 
 #[test]
 fn netns_faults_with_etcd() {
-    play(table(), |row, phase| row.meet == Meet::Etcd && phase != Phase::Join);
+    play(&table(), |row, phase| row.meet == Meet::Etcd && phase != Phase::Join);
 }

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 6;
 const BUSY: Duration = Duration::from_secs(10);
 
 /// Plays the rows that `wanted` chooses, and fails with all that went otherwise than the table says.
-pub(crate) fn play(rows: Vec<Row>, wanted: impl Fn(&Row, Phase) -> bool) {
+pub(crate) fn play(rows: &[Row], wanted: impl Fn(&Row, Phase) -> bool) {
     let chosen: VecDeque<(Row, Phase)> = rows
         .iter()
         .flat_map(|row| row.phases.iter().map(move |phase| (row.clone(), *phase)))
@@ -63,15 +63,6 @@ fn one(row: &Row, phase: Phase) -> Vec<String> {
         let limit = if continued { 2 * DEADLINE } else { DEADLINE };
         let told = deviations(row, phase, side, &ended);
         let late = (took > limit + BUSY).then(|| format!("it took {took:?}"));
-        if std::env::var_os("KVWIRE_SHOW").is_some() {
-            eprintln!(
-                "{:?} {phase:?} {:?} {side:?}: {took:.1?} code {} {}",
-                row.meet,
-                row.fault,
-                ended.code,
-                first_words(&ended)
-            );
-        }
         for why in told.into_iter().chain(late) {
             wrong.push(format!(
                 "{} ({:?}, {}), the {}: {why}\n{ended}",
@@ -88,17 +79,6 @@ fn one(row: &Row, phase: Phase) -> Vec<String> {
         wait_until("etcd holds no key", 2 * LEASE + BUSY, || etcd.keys().is_empty());
     }
     wrong
-}
-
-/// Whoever was stopped is looked at last.
-fn in_order(fault: Fault, present: &[Side]) -> Vec<Side> {
-    let mut order = present.to_vec();
-    order.sort_by_key(|side| fault == Fault::Stop(*side));
-    order
-}
-
-fn first_words(ended: &Ended) -> String {
-    ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(150).collect()
 }
 
 fn deviations(row: &Row, phase: Phase, side: Side, ended: &Ended) -> Vec<String> {
@@ -123,4 +103,11 @@ fn deviations(row: &Row, phase: Phase, side: Side, ended: &Ended) -> Vec<String>
         }
     }
     wrong
+}
+
+/// Whoever was stopped is looked at last.
+fn in_order(fault: Fault, present: &[Side]) -> Vec<Side> {
+    let mut order = present.to_vec();
+    order.sort_by_key(|side| fault == Fault::Stop(*side));
+    order
 }
