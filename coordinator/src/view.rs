@@ -30,6 +30,13 @@ impl View {
         self.known.keys().any(|known| present.iter().all(|(key, _, _)| key != known))
     }
 
+    /// The keys of a listing that were never reported; what it lacks stays known.
+    pub(crate) fn additions(&mut self, present: &[(String, Bytes, u64)]) -> Vec<Event> {
+        let mut fresh: Vec<_> = present.iter().filter(|(key, _, _)| !self.known.contains_key(key)).collect();
+        fresh.sort_by_key(|(_, _, rev)| *rev);
+        fresh.into_iter().map(|(key, value, rev)| self.put(key.clone(), value.clone(), *rev)).collect()
+    }
+
     /// Like [`resync`](Self::resync) for a store whose revisions started anew: keys that are there
     /// again count as unchanged.
     pub(crate) fn replace(&mut self, present: Vec<(String, Bytes, u64)>) -> Vec<Event> {
@@ -77,6 +84,18 @@ mod tests {
             Event::Deleted { key, .. } => format!("-{key}"),
         };
         events.iter().map(name).collect()
+    }
+
+    #[test]
+    fn additions_are_told_while_what_is_missing_stays_known() {
+        let mut view = View::default();
+        view.resync(vec![row("a", 5), row("b", 6)]);
+        // A store that lost its data: b is back at a new revision, c is new, a is not there yet.
+        let rows = [row("c", 2), row("b", 1)];
+        assert_eq!(names(&view.additions(&rows)), ["+c"]);
+        assert!(view.misses_any(&rows));
+        assert_eq!(names(&view.additions(&rows)), [""; 0]);
+        assert_eq!(names(&view.replace(vec![row("b", 1), row("c", 2)])), ["-a"]);
     }
 
     #[test]

@@ -128,6 +128,11 @@ impl Follower {
             let (rows, revision) = self.list().await?;
             let went_back = revision < self.revision;
             if went_back && Instant::now() < patience && self.view.misses_any(&rows) {
+                // What is new does not wait for what is missing: a peer may have gone on meanwhile.
+                let additions = self.view.additions(&rows);
+                if !self.tell(additions) {
+                    return Ok(false);
+                }
                 sleep(PAUSE).await;
                 continue;
             }
