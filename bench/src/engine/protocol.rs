@@ -36,7 +36,10 @@ pub(crate) enum Command {
     /// Load NIXL and move a few bytes between two agents of this process.
     TryOut { nixl_lib: Option<String> },
     /// Load NIXL, create the agent and its UCX backend, allocate and register the pool.
-    Open { agent: String, nixl_lib: Option<String>, plan: Box<Plan> },
+    ///
+    /// The target needs NIXL's progress thread, since nobody polls there; the initiator polls its own transfers, and
+    /// a thread beside that would only take its core.
+    Open { agent: String, nixl_lib: Option<String>, progress_thread: bool, plan: Box<Plan> },
     /// Load the peer's metadata and remember where its pool is.
     Connect { metadata: Blob, region: RemoteRegion },
     /// Make this side's memory ready for a case.

@@ -38,17 +38,26 @@ pub(crate) struct Peer<'a> {
     pub(crate) region: RemoteRegion,
 }
 
+/// How long NIXL's progress thread sleeps when nothing happens. With none it would take a whole core from the loop.
+const PROGRESS_DELAY_US: u64 = 100;
+
 /// Opens NIXL, says so, and serves commands until the pipe ends.
 ///
 /// # Errors
 /// Nothing could be opened. Later failures are answers to the commands that met them.
-pub(crate) fn serve(desk: &mut Desk, loaded: &Loaded, name: &str, plan: &Plan) -> Result<(), EngineError> {
+pub(crate) fn serve(
+    desk: &mut Desk,
+    loaded: &Loaded,
+    name: &str,
+    progress_thread: bool,
+    plan: &Plan,
+) -> Result<(), EngineError> {
     let mut phases = vec![("load".to_owned(), loaded.load_ns)];
     let agent = timed(&mut phases, "agent", || {
         Agent::new(
             &loaded.library,
             name,
-            &AgentConfig { progress_thread: true, progress_delay_us: 0, telemetry: true },
+            &AgentConfig { progress_thread, progress_delay_us: PROGRESS_DELAY_US, telemetry: true },
         )
         .map_err(nixl_failed)
     })?;
