@@ -128,7 +128,7 @@ impl RunArgs {
     }
 }
 
-/// NIXL's place on a target, which takes no measuring flags.
+/// A path as it travels to the engine.
 pub(crate) fn text_of(path: Option<&PathBuf>) -> Option<String> {
     path.map(|p| p.display().to_string())
 }
