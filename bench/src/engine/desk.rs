@@ -23,7 +23,7 @@ pub(crate) fn mark() {
 pub(crate) struct Desk {
     commands: Receiver<Command>,
     pipe: UnixStream,
-    listening: bool,
+    polls: bool,
     heard: u64,
     bell: Option<Bell>,
 }
@@ -66,12 +66,12 @@ impl Desk {
             }
             leave(0)
         })?;
-        Ok(Self { commands, pipe, listening: false, heard: 0, bell: None })
+        Ok(Self { commands, pipe, polls: false, heard: 0, bell: None })
     }
 
-    /// The next command; `None` when the supervisor is gone. While listening, notifications are taken meanwhile.
+    /// The next command; `None` when the supervisor is gone. A desk that polls progresses NIXL meanwhile.
     pub(crate) fn next(&mut self, agent: &Agent) -> Option<Command> {
-        if !self.listening {
+        if !self.polls {
             return self.first();
         }
         loop {
@@ -89,10 +89,14 @@ impl Desk {
         self.commands.recv().ok()
     }
 
-    /// Takes notifications from now on while waiting for commands. As in an inference engine, that keeps a core busy.
-    /// `bell` shows how many there were.
+    /// Progresses NIXL and takes notifications from now on while waiting for commands: as in an inference engine, that
+    /// keeps a core busy.
+    pub(crate) fn poll(&mut self) {
+        self.polls = true;
+    }
+
+    /// Shows on `bell` from now on how many notifications there were.
     pub(crate) fn listen(&mut self, bell: Option<Bell>) {
-        self.listening = true;
         self.bell = bell;
     }
 

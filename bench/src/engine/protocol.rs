@@ -37,9 +37,10 @@ pub(crate) enum Command {
     TryOut { nixl_lib: Option<String> },
     /// Load NIXL, create the agent and its UCX backend, allocate and register the pool.
     ///
-    /// The target needs NIXL's progress thread, since nobody polls there; the initiator polls its own transfers, and
-    /// a thread beside that would only take its core.
-    Open { agent: String, nixl_lib: Option<String>, progress_thread: bool, plan: Box<Plan> },
+    /// `polls`: progress NIXL while waiting for commands. The target does, since wires without hardware help need its
+    /// hands for every transfer; the initiator polls its own transfers, and only then. No engine has NIXL's progress
+    /// thread: asleep it answers tens of microseconds late, awake it takes the core of a timed loop.
+    Open { agent: String, nixl_lib: Option<String>, polls: bool, plan: Box<Plan> },
     /// Load the peer's metadata and remember where its pool is.
     Connect { metadata: Blob, region: RemoteRegion },
     /// Make this side's memory ready for a case.
@@ -50,7 +51,7 @@ pub(crate) enum Command {
     Measure { epoch: u32 },
     /// Compare this side's memory with the pattern. `stamps[slot]` says which transfers the slot has made.
     Verify { case: Case, epoch: u32, stamps: Vec<SlotEnd> },
-    /// From now on, take notifications between commands.
+    /// From now on, show the initiator how many notifications have been taken.
     Listen,
     /// Write [`MARK`] to standard error: all that was logged before it has been read when it has.
     Mark,

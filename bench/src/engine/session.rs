@@ -38,9 +38,6 @@ pub(crate) struct Peer<'a> {
     pub(crate) region: RemoteRegion,
 }
 
-/// How long NIXL's progress thread sleeps when nothing happens. With none it would take a whole core from the loop.
-const PROGRESS_DELAY_US: u64 = 100;
-
 /// Opens NIXL, says so, and serves commands until the pipe ends.
 ///
 /// # Errors
@@ -49,7 +46,7 @@ pub(crate) fn serve(
     desk: &mut Desk,
     loaded: &Loaded,
     name: &str,
-    progress_thread: bool,
+    polls: bool,
     plan: &Plan,
 ) -> Result<(), EngineError> {
     let mut phases = vec![("load".to_owned(), loaded.load_ns)];
@@ -57,7 +54,7 @@ pub(crate) fn serve(
         Agent::new(
             &loaded.library,
             name,
-            &AgentConfig { progress_thread, progress_delay_us: PROGRESS_DELAY_US, telemetry: true },
+            &AgentConfig { progress_thread: false, progress_delay_us: 0, telemetry: true },
         )
         .map_err(nixl_failed)
     })?;
@@ -80,6 +77,9 @@ pub(crate) fn serve(
         metadata: Blob(metadata),
         phases,
     })));
+    if polls {
+        desk.poll();
+    }
     let session = Session {
         agent: &agent,
         registration: &registration,

@@ -195,7 +195,7 @@ impl Initiator {
         let command = Command::Open {
             agent: format!("kvwire-initiator-{}", std::process::id()),
             nixl_lib: self.nixl_lib.clone(),
-            progress_thread: false,
+            polls: false,
             plan: Box::new(self.plan.clone()),
         };
         let message = Message::Begin { plan: Box::new(self.plan.clone()) };

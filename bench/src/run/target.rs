@@ -209,12 +209,8 @@ impl Target {
         self.supervisor.engine =
             Some(Engine::spawn(Role::Target, &environment, &self.terminal).map_err(Stop::Engine)?);
         let agent = format!("kvwire-target-{}", std::process::id());
-        let command = Command::Open {
-            agent,
-            nixl_lib: self.nixl_lib.clone(),
-            progress_thread: true,
-            plan: plan.clone(),
-        };
+        let command =
+            Command::Open { agent, nixl_lib: self.nixl_lib.clone(), polls: true, plan: plan.clone() };
         self.plan = Some(plan);
         match self.supervisor.work(&command, Phase::Opening, OPEN_DEADLINE).await? {
             Event::Opened(opened) => {
