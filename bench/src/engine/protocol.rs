@@ -139,7 +139,8 @@ pub(crate) struct Opened {
     pub(crate) region: RemoteRegion,
     /// NIXL's metadata of this agent, for the peer.
     pub(crate) metadata: Blob,
-    /// Phases in order, with their time in nanoseconds: load, agent, backend, allocate, register.
+    /// Phases in order, with their time in nanoseconds: load, agent, backend, allocate (waiting for the pool,
+    /// which is taken meanwhile), register.
     pub(crate) phases: Vec<(String, u64)>,
 }
 

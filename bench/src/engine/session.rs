@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use nixl::{Agent, AgentConfig, HostMemory, Populate, Registration, Remote, RemoteRegion};
@@ -50,6 +51,9 @@ pub(crate) fn serve(
     plan: &Plan,
 ) -> Result<(), EngineError> {
     let mut phases = vec![("load".to_owned(), loaded.load_ns)];
+    // The kernel clears the pool's pages while NIXL makes its backend, which mostly waits.
+    let bytes = usize::try_from(plan.pool_bytes).unwrap_or(usize::MAX);
+    let pool = thread::spawn(move || HostMemory::new(bytes, Populate::Now));
     let agent = timed(&mut phases, "agent", || {
         Agent::new(
             &loaded.library,
@@ -63,10 +67,10 @@ pub(crate) fn serve(
         agent.create_backend(BACKEND, &BTreeMap::new()).map_err(nixl_failed)
     })?;
     let memory = timed(&mut phases, "allocate", || {
-        let bytes = usize::try_from(plan.pool_bytes).unwrap_or(usize::MAX);
-        HostMemory::new(bytes, Populate::Now)
-            .map(Arc::new)
-            .map_err(|e| EngineError { kind: ErrorKind::Memory, message: e.to_string() })
+        let refused = |message| EngineError { kind: ErrorKind::Memory, message };
+        let pool =
+            pool.join().map_err(|_| refused("the thread that takes the pool ended early".to_owned()))?;
+        pool.map(Arc::new).map_err(|e| refused(e.to_string()))
     })?;
     let registration =
         timed(&mut phases, "register", || agent.register(&backend, &memory).map_err(nixl_failed))?;
