@@ -5,6 +5,8 @@ use serde::Serialize;
 use super::compare::{FALSE_ALARMS, REPETITIONS_MIN, too_few};
 use super::metric::Metric;
 use super::noise::noise;
+use super::rank::p_above;
+use super::series::inefficiency;
 use super::side::SideCase;
 use super::thresholds::{FORMAT, Rule, Thresholds};
 
@@ -14,6 +16,8 @@ pub(super) const RUNS_WANTED: usize = 5;
 const LEAST_TOLERANCE: f64 = 0.01;
 /// A threshold above this hides what people look for.
 const COARSE: f64 = 0.5;
+/// Halvings of the range in which the smallest visible step is sought: to a thousandth of it.
+const HALVINGS: u32 = 10;
 
 /// One calibrated threshold.
 #[derive(Clone, Debug, Serialize)]
@@ -66,10 +70,14 @@ pub(super) fn calibrate(cases: &[SideCase]) -> Calibration {
         if all < fewest[0] {
             fewest = [all, shortest];
         }
-        let Some(noise) = noise(&case.worse(*metric), chance) else { continue };
-        let step = noise.reach.max(metric.step(LEAST_TOLERANCE));
+        let worse = case.worse(*metric);
+        let Some(noise) = noise(&worse, chance) else { continue };
+        // A shift of twice the threshold is to be seen: so far up that the rank test shows it.
+        let seen = seen_from(&worse, chance);
+        let step =
+            noise.reach.max(metric.step(LEAST_TOLERANCE)).max(metric.step(metric.change(seen).abs() / 2.0));
         let tolerance = metric.change(step).abs();
-        let detectable = metric.change(step + noise.usual).abs();
+        let detectable = metric.change((step + noise.usual).max(seen)).abs();
         let [tolerance, detectable] = [tolerance, detectable].map(rounded_up);
         found.thresholds.rule.push(Rule::tolerance(case, *metric, tolerance, detectable));
         found.calibrated.push(Calibrated {
@@ -82,6 +90,37 @@ pub(super) fn calibrate(cases: &[SideCase]) -> Calibration {
         });
     }
     say_what_is_missing(&mut found, measured.len(), fewest_runs, fewest, chance);
+    found
+}
+
+/// The smallest step by which each run could be shifted and be significantly above all the others, with the
+/// probability asked for. Drift within the runs, or few repetitions, put it above the noise between them.
+fn seen_from(runs: &[Vec<f64>], chance: f64) -> f64 {
+    let series: Vec<&[f64]> = runs.iter().map(Vec::as_slice).collect();
+    let dependence = inefficiency(&series);
+    let shows = |number: usize, step: f64| {
+        let others: Vec<f64> =
+            runs.iter().enumerate().filter(|(n, _)| *n != number).flat_map(|(_, run)| run).copied().collect();
+        let shifted: Vec<f64> = runs[number].iter().map(|value| value + step).collect();
+        p_above(&others, &shifted, dependence) <= chance
+    };
+    // Above everything there is, nothing more can be shown.
+    let flat = runs.concat();
+    let (low, high) =
+        flat.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+    let highest = (high - low).max(0.0) * (1.0 + f64::EPSILON);
+    let mut found = 0.0;
+    for number in 0..runs.len() {
+        if shows(number, found) || !shows(number, highest) {
+            continue;
+        }
+        let (mut below, mut above) = (found, highest);
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(below, above);
+            if shows(number, middle) { above = middle } else { below = middle }
+        }
+        found = above;
+    }
     found
 }
 
