@@ -98,6 +98,20 @@ impl Hosts {
         };
         self.ip(side.name(), &["neigh", "replace", to, "lladdr", NOBODY, "dev", DATA, "nud", "permanent"]);
     }
+
+    /// From now on, what `side` sends to itself waits: as `tc` delays packets where the kernel has `netem`, else by a
+    /// bucket that lets through far less than the machine could send.
+    pub fn delay_loopback(&self, side: Side) {
+        let namespace = self.of(side);
+        let queue = |words: &[&str]| {
+            let all = [&["-n", &namespace, "qdisc", "replace", "dev", "lo", "root"], words].concat();
+            Command::new("tc").args(all).output().expect("the tc command (Debian: iproute2) is installed")
+        };
+        if !queue(&["netem", "delay", "500us"]).status.success() {
+            let output = queue(&["tbf", "rate", "500mbit", "burst", "64kb", "latency", "100ms"]);
+            assert!(output.status.success(), "tc: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
 }
 
 impl Default for Hosts {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kvwire_tests::{Ended, Nixl, kvwire_command, pair};
+use kvwire_tests::{Ended, Hosts, Nixl, Side, kvwire_command, pair};
 use serde_json::Value;
 
 /// Runs of `kvwire pair` with repetitions, each result kept in `folder`.
@@ -75,6 +75,27 @@ fn unchanged_runs_pass_and_tcp_in_place_of_shared_memory_is_caught() {
     let gate: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!((ended.code, gate["outcome"].as_str()), (1, Some("not_trusted")), "{ended}");
     assert!(gate["findings"].to_string().contains("UCX_TLS"), "the setting that differs is told: {ended}");
+}
+
+#[test]
+fn netns_alone_a_network_that_delays_is_caught() {
+    let hosts = Hosts::new();
+    let folder = tempfile::tempdir().unwrap();
+    let measure = |name: &str| {
+        let path = folder.path().join(name);
+        let run = pair().on(&hosts.of(Side::Target)).nixl(&Nixl::Newest).args(["--expect", "tcp"]);
+        let run = run.args(["--ucx-env", "UCX_TLS=tcp,self", "--sizes", "64KiB", "--op", "write"]);
+        let ended = run.args(["--repeat", "10", "--case-time", "20ms", "--samples", "2000"]).run();
+        assert_eq!(ended.code, 0, "{ended}");
+        std::fs::write(&path, ended.result().to_string()).unwrap();
+        path
+    };
+    let baseline = measure("baseline.json");
+    hosts.delay_loopback(Side::Target);
+    let slow = measure("slow.json");
+    let ended = command("gate", &[&slow], &["--baseline", baseline.to_str().unwrap()]);
+    assert_eq!(ended.code, 1, "{ended}");
+    assert!(ended.stdout.contains("WRITE 64 KiB x1"), "the case is named: {ended}");
 }
 
 #[test]

@@ -78,8 +78,12 @@ impl Desk {
             match self.commands.try_recv() {
                 Ok(command) => return Some(command),
                 Err(TryRecvError::Disconnected) => return None,
-                // An error here would come back with the next command that uses the agent.
-                Err(TryRecvError::Empty) => drop(self.take_notifications(agent)),
+                Err(TryRecvError::Empty) => {
+                    // An error here would come back with the next command that uses the agent.
+                    let _ = self.take_notifications(agent);
+                    // Where there are fewer cores than polling processes, the other side may wait for this one.
+                    thread::yield_now();
+                }
             }
         }
     }
