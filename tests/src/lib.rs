@@ -134,9 +134,23 @@ impl Kvwire {
 
     /// Runs it on a host of [`Hosts`], by the name of its namespace.
     #[must_use]
-    pub fn on(mut self, namespace: &str) -> Self {
-        let mut command = netns::command_in(namespace, self.command.get_program());
-        command.args(self.command.get_args());
+    pub fn on(self, namespace: &str) -> Self {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace]);
+        self.under(command)
+    }
+
+    /// Runs it as the first process of a PID namespace of its own, as in another container of one host. Needs root.
+    #[must_use]
+    pub fn in_own_pid_namespace(self) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        self.under(command)
+    }
+
+    /// Runs it by another program, which gets kvwire and its arguments behind its own.
+    fn under(mut self, mut command: Command) -> Self {
+        command.arg(self.command.get_program()).args(self.command.get_args());
         for (key, value) in self.command.get_envs() {
             match value {
                 Some(value) => command.env(key, value),

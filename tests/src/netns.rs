@@ -99,6 +99,15 @@ impl Hosts {
         self.ip(side.name(), &["neigh", "replace", to, "lladdr", NOBODY, "dev", DATA, "nud", "permanent"]);
     }
 
+    /// Gives both hosts an interface of this name with one and the same address, as container bridges have.
+    pub fn same_address(&self, interface: &str) {
+        for host in ["target", "initiator"] {
+            self.ip(host, &["link", "add", interface, "type", "veth", "peer", "name", "its-peer"]);
+            self.ip(host, &["link", "set", "its-peer", "up"]);
+            self.address(host, interface, "172.17.0.1");
+        }
+    }
+
     /// From now on, what `side` sends to itself waits: as `tc` delays packets where the kernel has `netem`, else by a
     /// bucket that lets through far less than the machine could send.
     pub fn delay_loopback(&self, side: Side) {

@@ -1,7 +1,7 @@
 //! Which wire carried the bytes: measured with real NIXL over shared memory and TCP, and judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
-use kvwire_tests::{Ended, Kvwire, Nixl, pair};
+use kvwire_tests::{Ended, Hosts, Kvwire, Nixl, Side, TARGET_ADDRESS, pair, with_result};
 use serde_json::Value;
 
 fn quick(nixl: &Nixl) -> Kvwire {
@@ -174,4 +174,45 @@ fn verbose_shows_the_evidence_of_each_case() {
         assert!(ended.stdout.contains(text), "{text}: {ended}");
     }
     assert!(!quick(&Nixl::Newest).run().stdout.contains("UCX protocol table"));
+}
+
+/// Both ends of a run on one machine, each as `place` puts it.
+fn both(url: &str, settings: &[&str], place: impl Fn(Kvwire, Side) -> Kvwire) -> [Ended; 2] {
+    let side = |name, url: &str| {
+        with_result(name).nixl(&Nixl::Newest).args(["--rendezvous", url, "--allow-same-host"])
+    };
+    let target = side("target", url).env("KVWIRE_TOKEN", "proof-of-the-wire-0123456789");
+    let mut target = place(target, Side::Target).start();
+    let line = target.await_line("on the other host:");
+    let url = line.split_once("--rendezvous ").unwrap().1.trim();
+    let initiator = side("initiator", url).env("KVWIRE_TOKEN", "proof-of-the-wire-0123456789");
+    let initiator = initiator.args(["--sizes", "64KiB", "--case-time", "50ms"]);
+    let initiator = settings.iter().fold(initiator, |run, setting| run.args(["--ucx-env", setting]));
+    let initiator = place(initiator, Side::Initiator).run();
+    [target.end(), initiator]
+}
+
+#[test]
+fn netns_an_address_that_both_hosts_have_leads_nowhere_and_is_named() {
+    let hosts = Hosts::new();
+    hosts.same_address("dup0");
+    let url = format!("tcp://{TARGET_ADDRESS}:0");
+    let settings = ["UCX_TLS=tcp", "UCX_NET_DEVICES=dup0"];
+    let [target, initiator] = both(&url, &settings, |run, side| run.on(&hosts.of(side)));
+    for ended in [&target, &initiator] {
+        assert_eq!(ended.code, 1, "{ended}");
+        let finding = ended.finding("ucx-unreachable");
+        assert!(finding["evidence"].to_string().contains("172.17.0.1"), "{ended}");
+        assert!(finding["next_step"].as_str().unwrap().contains("UCX_NET_DEVICES"), "{ended}");
+    }
+}
+
+#[test]
+fn netns_two_containers_of_one_host_cannot_share_memory_and_the_report_says_why() {
+    for ended in both("tcp://127.0.0.1:0", &[], |run, _| run.in_own_pid_namespace()) {
+        assert_eq!(ended.code, 0, "{ended}");
+        let why = ended.result()["expectation"].to_string();
+        assert!(why.contains("different process-id namespaces"), "{why}: {ended}");
+        assert_eq!(transports(&ended, "WRITE")[0]["class"], "tcp", "{ended}");
+    }
 }

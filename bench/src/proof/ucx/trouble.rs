@@ -21,7 +21,7 @@ struct Rule {
     next: &'static str,
 }
 
-const RULES: [Rule; 22] = [
+const RULES: [Rule; 32] = [
     Rule {
         id: "ucx-unused-variable",
         marks: &["unused environment variable"],
@@ -176,6 +176,76 @@ const RULES: [Rule; 22] = [
         title: "GPU memory cannot be exported over the NVLink fabric",
         next: "allocate it with fabric handles (VMM), or expect RDMA",
     },
+    Rule {
+        id: "ucx-unreachable",
+        marks: &["connect(fd=", "failed"],
+        status: Status::Fail,
+        title: "UCX tried an address of the other side that leads nowhere",
+        next: "set UCX_NET_DEVICES to an interface that reaches the other side: an address that both hosts have, as that of a container bridge, leads back to the host itself",
+    },
+    Rule {
+        id: "ucx-unreachable",
+        marks: &["Unexpected UCX error: Destination is unreachable"],
+        status: Status::Fail,
+        title: "UCX found no way to the other side",
+        next: "set UCX_NET_DEVICES to an interface that reaches the other side",
+    },
+    Rule {
+        id: "ucx-endpoint-failed",
+        marks: &["set_ep_failed"],
+        status: Status::Fail,
+        title: "UCX gave up the connection to the other side",
+        next: "look at the link and at the other side; an engine that goes on after this may serve wrong data",
+    },
+    Rule {
+        id: "ucx-unsupported",
+        marks: &["Unexpected UCX error: Unsupported operation"],
+        status: Status::Fail,
+        title: "no transport of UCX can do what NIXL asked for with this memory",
+        next: "for GPU memory see that UCX_TLS keeps cuda_copy, and that this UCX was built for the CUDA that runs",
+    },
+    Rule {
+        id: "rdma-protection-error",
+        marks: &["rotection error"],
+        status: Status::Fail,
+        title: "an RDMA device refused access to memory that was registered",
+        next: "for GPU memory from a virtual-memory allocator (expandable_segments) set UCX_CUDA_COPY_REG_WHOLE_ALLOC=off, or use a newer UCX",
+    },
+    Rule {
+        id: "rdma-registration-failed",
+        marks: &["ailed to register", "memory"],
+        status: Status::Fail,
+        title: "the memory could not be registered",
+        next: "for GPU memory load nvidia_peermem and turn expandable_segments off; else raise the locked-memory limit",
+    },
+    Rule {
+        id: "rdma-registration-failed",
+        marks: &["process command REG_MR"],
+        status: Status::Fail,
+        title: "the EFA device could not register the memory",
+        next: "register less host memory, or back it by huge pages: the device has room for so many pages",
+    },
+    Rule {
+        id: "gpu-import-failed",
+        marks: &["cuMemImportFromShareableHandle", "failed"],
+        status: Status::Fail,
+        title: "GPU memory of the other side could not be mapped over NVLink",
+        next: "see that both sides are in one NVLink domain (cluster UUID and clique) and have an IMEX channel; else set UCX_CUDA_IPC_ENABLE_MNNVL=n",
+    },
+    Rule {
+        id: "gpu-import-failed",
+        marks: &["cuIpcOpenMemHandle", "failed"],
+        status: Status::Fail,
+        title: "GPU memory of the other process could not be mapped",
+        next: "processes that share GPU memory need one PID namespace, or memory with fabric handles",
+    },
+    Rule {
+        id: "nixl-no-notification-path",
+        marks: &["genNotif", "no specified or potential backend"],
+        status: Status::Fail,
+        title: "NIXL has no backend left over which it could notify the other side",
+        next: "the connection was lost before: look for its error, and restart both sides",
+    },
 ];
 
 /// Longest line kept, in bytes.
@@ -293,6 +363,17 @@ mod tests {
                 "Couldn't enable GPUDirect RDMA. Please make sure nv_peer_mem or dmabuf",
                 "ucx-component-dropped",
             ),
+            ("connect(fd=17, dest_addr=172.17.0.1:48439) failed: Connection refused", "ucx-unreachable"),
+            ("Unexpected UCX error: Destination is unreachable", "ucx-unreachable"),
+            ("ucp_ep.c:1 UCX  ERROR set_ep_failed: ep 0x7f err Connection reset", "ucx-endpoint-failed"),
+            ("ucx_enums.cpp:58] Unexpected UCX error: Unsupported operation", "ucx-unsupported"),
+            ("Local protection error on mlx5_0:1/RoCE (synd 0x4 vend 0x51)", "rdma-protection-error"),
+            ("Remote protection error on mlx5_2:1/IB", "rdma-protection-error"),
+            ("Failed to register memory: Invalid argument [22]", "rdma-registration-failed"),
+            ("efa_0: Failed to process command REG_MR (opcode 7) err -12", "rdma-registration-failed"),
+            ("cuMemImportFromShareableHandle failed: invalid resource handle", "gpu-import-failed"),
+            ("cuIpcOpenMemHandle() failed: invalid device context", "gpu-import-failed"),
+            ("genNotif: no specified or potential backend had a notification", "nixl-no-notification-path"),
             (
                 "UCX_IB_ADDR_TYPE is deprecated (set UCX_WARN_UNUSED_ENV_VARS=n to suppress this warning)",
                 "ucx-deprecated-variable",
