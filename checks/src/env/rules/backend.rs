@@ -2,9 +2,9 @@
 
 use super::super::lists::{self, Device};
 use super::super::selection::Library;
-use super::super::value::is_off;
+use super::super::value::{is_off, is_on};
 use super::super::version::Version;
-use super::super::worker::{Engine, Worker};
+use super::super::worker::{Engine, Role, Worker};
 use super::{Findings, Scene, entry, finding};
 use crate::Status;
 
@@ -15,6 +15,8 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
     params(worker, out);
     mooncake(worker, out);
     verbs_free_ucx(worker, out);
+    unconfigured(worker, out);
+    segments(worker, out);
     let env = &worker.env;
     if let Some(setting) = env.get("NCCL_IB_HCA")
         && worker.selection.is_nixl_ucx()
@@ -134,6 +136,13 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
             worker,
         );
     }
+    if let Some(setting) = env.get("FI_EFA_ENABLE_SHM_TRANSFER").filter(|_| resource.is_some())
+        && setting.text().is_some_and(|v| is_on(v) || v == "true")
+    {
+        let title = "FI_EFA_ENABLE_SHM_TRANSFER is on: GPU buffers were reported as corrupted under load";
+        let fix = entry("FI_EFA_ENABLE_SHM_TRANSFER", "0");
+        out.about(finding("efa-rdma-off", Status::Warn, title).fix(fix), setting, "", worker);
+    }
     let uses_efa = resource.is_some() || worker.selection.is_libfabric();
     if uses_efa && !worker.pod.privileged && worker.launch.span.line > 0 {
         let span = resource.map_or(worker.span, |r| r.span);
@@ -172,6 +181,9 @@ fn params(worker: &Worker, out: &mut Findings<'_>) {
                     None => continue,
                 }
             }
+            "enforce_handshake_compat" if value == "false" => {
+                "enforce_handshake_compat is false: sides with different versions or layouts are not told apart".to_owned()
+            }
             "ucx_error_handling_mode" if !matches!(value.as_str(), "peer" | "none") => {
                 format!("ucx_error_handling_mode is peer or none; with {value} NIXL gets no backend")
             }
@@ -198,6 +210,38 @@ fn mooncake(worker: &Worker, out: &mut Findings<'_>) {
     {
         let title = format!("{first} and {second} are both set: the first one decides");
         out.about(finding("mooncake-forced", Status::Warn, title), setting, second, worker);
+    }
+}
+
+/// A side of TensorRT-LLM whose configuration is in the input and names no backend.
+fn unconfigured(worker: &Worker, out: &mut Findings<'_>) {
+    if let Some(span) = worker.selection.unconfigured
+        && matches!(worker.role, Role::Prefill | Role::Decode)
+    {
+        let title =
+            "the configuration file names no cache_transceiver_config.backend: this side moves no KV cache";
+        let fix = "cache_transceiver_config:\n  backend: DEFAULT";
+        out.add(finding("kv-transfer-off", Status::Fail, title).fix(fix), span, Some(worker));
+    }
+}
+
+/// Memory of PyTorch that NIXL and Mooncake cannot export.
+fn segments(worker: &Worker, out: &mut Findings<'_>) {
+    for name in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
+        let Some(setting) = worker.env.get(name) else { continue };
+        let is_set = setting
+            .text()
+            .is_some_and(|v| v.replace(' ', "").to_ascii_lowercase().contains("expandable_segments:true"));
+        if is_set && !matches!(worker.selection.library, Library::Other(_)) {
+            let title =
+                format!("{name} asks for expandable segments, which cuda_ipc and dma-buf cannot export");
+            out.about(
+                finding("memory-not-exportable", Status::Fail, title),
+                setting,
+                "expandable_segments",
+                worker,
+            );
+        }
     }
 }
 

@@ -32,7 +32,16 @@ pub(super) fn check(_scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>)
             Oddity::ShellSyntax if is_transport(name) && name != "KV_TRANSFER_CONFIG" => {
                 finding("env-not-expanded", Status::Fail, format!("{name}: ${{…}} is not replaced in env"))
             }
-            Oddity::ShellSyntax => continue,
+            // In a part the name may be set by what is not here.
+            Oddity::Undefined(missing)
+                if (is_transport(name) || name == "LD_LIBRARY_PATH") && worker.partial.is_none() =>
+            {
+                let missing = secret::text(missing);
+                let title =
+                    format!("{name}: $({missing}) is not set earlier in the list and stays as it is written");
+                finding("env-not-expanded", Status::Warn, title)
+            }
+            Oddity::ShellSyntax | Oddity::Undefined(_) => continue,
         };
         out.add(found, *span, Some(worker));
     }

@@ -4,6 +4,7 @@ mod backend;
 mod entries;
 mod names;
 mod pairs;
+mod placement;
 mod pods;
 mod registry;
 mod shells;
@@ -11,6 +12,8 @@ mod transport;
 mod verdict;
 
 pub use registry::{RULES, Rule, rule};
+
+use std::collections::{HashMap, HashSet};
 
 use super::environment::Setting;
 use super::find::Surroundings;
@@ -35,9 +38,26 @@ pub(super) struct Scene<'a> {
     pub sources: &'a Sources,
     /// What the caller says about versions.
     pub given: Versions,
+    /// Groups with a prefill and a decode worker.
+    complete: HashSet<String>,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    /// The workers, what is around them, and who belongs together.
+    pub(super) fn new(
+        workers: &'a [Worker],
+        around: &'a Surroundings,
+        sources: &'a Sources,
+        given: Versions,
+    ) -> Self {
+        let mut scene = Self { workers, around, sources, given, complete: HashSet::new() };
+        let of = |role: Role| -> HashSet<String> {
+            workers.iter().filter(|w| w.role == role).map(|w| scene.group(w)).collect()
+        };
+        scene.complete = of(Role::Prefill).intersection(&of(Role::Decode)).cloned().collect();
+        scene
+    }
+
     /// Versions of a worker's libraries.
     pub(super) fn versions(&self, worker: &Worker) -> Versions {
         Versions::of(worker.image.as_ref().map(|i| i.text.as_str()), self.given)
@@ -57,9 +77,7 @@ impl Scene<'_> {
 
     /// True when both sides of the transfer are in the input.
     pub(super) fn has_both_sides(&self, worker: &Worker) -> bool {
-        let group = self.group(worker);
-        let has = |role: Role| self.workers.iter().any(|w| w.role == role && self.group(w) == group);
-        has(Role::Prefill) && has(Role::Decode)
+        self.complete.contains(&self.group(worker))
     }
 
     /// True when the pod has a claim on a channel of multi-node NVLink.
@@ -111,13 +129,13 @@ pub(super) fn is_fabric(name: &str) -> bool {
 pub(super) struct Findings<'a> {
     sources: &'a Sources,
     list: Vec<(Finding, Span)>,
-    index: std::collections::HashMap<(String, Span, String), usize>,
+    index: HashMap<(String, Span, String), usize>,
 }
 
 impl<'a> Findings<'a> {
     /// None yet.
     pub(super) fn new(sources: &'a Sources) -> Self {
-        Self { sources, list: Vec::new(), index: std::collections::HashMap::new() }
+        Self { sources, list: Vec::new(), index: HashMap::new() }
     }
 
     /// Adds a finding at a place.
@@ -199,6 +217,12 @@ pub fn worse(a: Status, b: Status) -> Status {
     if rank(a) >= rank(b) { a } else { b }
 }
 
+/// One side of a difference, for a line of its own.
+fn side(out: &Findings<'_>, worker: &Worker, shown: &str, span: Span) -> String {
+    let place = out.sources.span(span).map_or(String::new(), |s| format!("  ({}:{})", s.file, s.line));
+    format!("{:<8} {}: {shown}{place}", worker.role.word(), worker.name)
+}
+
 /// A finding of a rule.
 fn finding(id: &str, status: Status, title: impl Into<String>) -> Finding {
     debug_assert!(rule(id).is_some(), "{id} is in no registry");
@@ -235,6 +259,7 @@ pub(super) fn judge(scene: &Scene<'_>) -> Vec<(Finding, Span)> {
         }
     }
     pairs::check(scene, &mut findings);
+    placement::sizes(scene, &mut findings);
     verdict::check(scene, &mut findings);
     findings.into_inner()
 }

@@ -2,6 +2,7 @@
 
 use super::super::catalogue::{Catalogue, Effect, Owner, catalogue};
 use super::super::environment::Setting;
+use super::super::find::SETTINGS_FILES;
 use super::super::selection::Library;
 use super::super::value;
 use super::super::version::Version;
@@ -25,12 +26,11 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
             out.about(finding("hidden-config", Status::Warn, title), setting, "", worker);
         }
     }
-    for (path, _) in &worker.pod.mounts {
-        let file = path.text.rsplit('/').next().unwrap_or("");
-        if matches!(file, "ucx.conf" | "nixl.cfg" | ".nixl.cfg" | "nccl.conf" | ".nccl.conf") {
-            let title = format!("{} is mounted: its settings were not checked", path.text);
-            out.add(finding("hidden-config", Status::Warn, title), path.span, Some(worker));
-        }
+    let mounts = worker.pod.mounts.iter().map(|(path, _)| (path, path.text.rsplit('/').next().unwrap_or("")));
+    let in_maps = worker.pod.settings_files.iter().map(|(path, file)| (path, *file));
+    for (path, file) in mounts.chain(in_maps).filter(|(_, file)| SETTINGS_FILES.contains(file)) {
+        let title = format!("{file} is mounted at {}: its settings were not checked", path.text);
+        out.add(finding("hidden-config", Status::Warn, title), path.span, Some(worker));
     }
 }
 
@@ -87,6 +87,9 @@ fn name(
         let title = format!("{name} is not known; is {near} meant?");
         let found = finding("unknown-variable", Status::Warn, title).fix(entry(near, &setting.shown()));
         out.about(found, setting, name, worker);
+    } else if name.starts_with("DYN_KVBM_NIXL_BACKEND_") && name.contains("_PARAM") {
+        let title = format!("{name}: Dynamo's KVBM takes no parameters of a backend and ends with an error");
+        out.about(finding("backend-selector", Status::Fail, title), setting, name, worker);
     } else if name.starts_with("NIXL_") {
         let title = format!("NIXL has no variable {name}");
         out.about(finding("unknown-variable", Status::Warn, title), setting, name, worker);
