@@ -23,7 +23,10 @@ fn the_exit_code_is_that_of_the_worst_finding_that_counts() {
     assert_eq!(check("dynamo-sglang-b200.yaml", &[]).code, 0, "warnings pass by default");
     assert_eq!(check("dynamo-sglang-b200.yaml", &["--fail-on", "warn"]).code, 1);
     assert_eq!(check("dynamo-sglang-no-rdma.yaml", &["--ignore", "no-fabric-resource"]).code, 0);
-    assert_eq!(check("README.md", &[]).code, 3, "there is nothing to judge in it");
+    let folder = tempfile::tempdir().unwrap();
+    let service = folder.path().join("service.yaml");
+    fs::write(&service, "kind: Service\nmetadata: {name: s}\n").unwrap();
+    assert_eq!(check(service.to_str().unwrap(), &[]).code, 3, "there is nothing to judge in it");
     assert_eq!(check("not-there.yaml", &[]).code, 1);
     assert_eq!(check("profile.yaml", &["--nixl-version", "new"]).code, 2);
     assert_eq!(kvwire_command("check").args(["env"]).run().code, 2);

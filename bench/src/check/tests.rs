@@ -172,8 +172,7 @@ spec:
           args:
             - |
               export UCX_RNDV_THRESH=AKIAABCDEFGHIJKLMNOP API_KEY=hunter2-very-private
-              ulimit -l unlimited vllm serve m --api-key hunter2-very-private
-              exec vllm serve m --api-key=hunter2-very-private --kv-transfer-config '{\"kv_connector\":\"NixlConnector\",\"kv_connector_extra_config\":{\"engine_config\":\"a=hf_abcdefghijklmnopqrstuvwx,b\"}}'
+              ulimit -l unlimited vllm serve m --api-key hunter2-very-private --kv-transfer-config '{\"kv_connector\":\"NixlConnector\",\"kv_connector_extra_config\":{\"engine_config\":\"a=hf_abcdefghijklmnopqrstuvwx,b\"}}'
           envFrom: [{secretRef: {name: s}}, {configMapRef: {name: m}}]
           env:
             - {name: HF_TOKEN, value: hf_abcdefghijklmnopqrstuvwx}
@@ -219,6 +218,19 @@ fn annotations_name_file_and_line_and_stay_on_one_line() {
             && errors[0].contains("title=no-fabric-resource::")
     );
     assert!(errors[0].contains("%0A"), "the fix has lines of its own: {}", errors[0]);
+}
+
+#[test]
+fn the_example_of_the_page_is_what_the_check_prints() {
+    let page = fs::read_to_string(Path::new(DOCS).join("check-env.md")).unwrap();
+    let block = |kind: &str| {
+        let start = page.find(&format!("```{kind}\n")).unwrap() + kind.len() + 4;
+        (start, start + page[start..].find("```\n").unwrap())
+    };
+    let (first, last) = block("yaml");
+    let rendered = text::render(&report(&page[first..last]), false, 110, false);
+    let (first, last) = block("text");
+    is_published("check-env.md", &format!("{}{rendered}{}", &page[..first], &page[last..]));
 }
 
 #[test]

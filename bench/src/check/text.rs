@@ -125,6 +125,7 @@ fn push_end(out: &mut String, report: &Report, paint: Paint, width: usize) {
             push_wrapped(out, &line, 2, width);
         }
     }
+    push_unstated(out, report, paint, width);
     let next = report.findings.iter().find(|f| f.id == "static-check-passed");
     let counts = report.counts;
     let _ = writeln!(
@@ -142,6 +143,17 @@ fn push_end(out: &mut String, report: &Report, paint: Paint, width: usize) {
     if let (0, Some(next)) = (counts.fail, next) {
         let _ = write!(out, "{} ", paint.text(Tone::Heading, "next:"));
         push_wrapped(out, &next.next_step, 6, width);
+    }
+}
+
+/// The variables that the transport rests on and that nothing states: no finding, since the image may set them.
+fn push_unstated(out: &mut String, report: &Report, paint: Paint, width: usize) {
+    let check = report.checks.iter().find(|c| c.name == "env:disagg-transport" && c.status != Status::Ok);
+    if let Some(check) = check.filter(|_| report.judged() > 0) {
+        let (word, tone) = word(check.status);
+        let gap = INDENT.saturating_sub(word.len());
+        let _ = write!(out, "\n{}{:gap$}", paint.text(tone, word), "");
+        push_wrapped(out, &check.detail, INDENT, width);
     }
 }
 

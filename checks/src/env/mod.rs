@@ -98,6 +98,9 @@ fn documents_of(sources: &mut Sources, file: u32, findings: &mut Vec<(Finding, S
         return Vec::new();
     }
     let templated = text.contains("{{");
+    if problems.iter().any(|p| p.kind == ProblemKind::Syntax) && text.contains("Secret") {
+        hide_broken(sources, file, problems.iter().map(|p| p.span.line).max().unwrap_or(0));
+    }
     for problem in &problems {
         findings.push((about(sources, problem, templated, &name), problem.span));
     }
@@ -138,6 +141,14 @@ fn about(sources: &Sources, problem: &Problem, templated: bool, name: &str) -> F
         .why(rule.map_or("", |r| r.why))
         .next_step(rule.map_or("", |r| r.remedy))
         .source(sources.span(problem.span))
+}
+
+/// A document that cannot be read may be a Secret: from its beginning on nothing is shown.
+fn hide_broken(sources: &mut Sources, file: u32, line: u32) {
+    let Some(source) = sources.file(file) else { return };
+    let first = (1..=line).rev().find(|l| source.line(*l).starts_with("---")).unwrap_or(1);
+    let end_line = source.line_count();
+    sources.hide(Span { file, line: first, end_line, ..Span::default() });
 }
 
 /// What a Secret holds is never shown.

@@ -14,8 +14,10 @@ use crate::Finding;
 
 /// Kustomizations inside each other.
 const DEPTH_MAX: usize = 16;
-/// Objects of one build.
-const OBJECTS_MAX: usize = 20_000;
+/// Work of all builds together: kustomizations opened, objects taken in, and objects that a patch was held against.
+const STEPS_MAX: usize = 2_000_000;
+/// What opening a kustomization counts: it looks for files.
+const OPENING_STEPS: usize = 200;
 /// Files that a kustomization may lead to.
 const REACH_MAX: usize = 10_000;
 
@@ -54,6 +56,8 @@ pub(super) struct Builder<'a> {
     /// Files that went into a build.
     pub(super) used: HashSet<PathBuf>,
     pub(super) parsed: HashMap<u32, Vec<Document>>,
+    /// Work so far.
+    pub(super) steps: usize,
     /// Files by their path without `.` and `..`.
     pub(super) known: HashMap<PathBuf, u32>,
 }
@@ -165,14 +169,12 @@ impl Builder<'_> {
         if let Some((key, _)) = unknown {
             return Err((format!("`{}` is beyond this reader", key.text().unwrap_or("?")), key.span));
         }
+        self.step(OPENING_STEPS, node.span)?;
         self.used.insert(path.to_owned());
         let folder = path.parent().unwrap_or(path).to_owned();
         for key in ["resources", "bases"] {
             for item in node.get(key).map_or(&[][..], |l| l.items()) {
                 documents.extend(self.resource(&folder, item, depth)?);
-                if documents.len() > OBJECTS_MAX {
-                    return Err(("more objects than the limit".to_owned(), item.span));
-                }
             }
         }
         for item in node.get("components").map_or(&[][..], |l| l.items()) {
@@ -185,6 +187,7 @@ impl Builder<'_> {
         self.generate(&folder, &node, documents)?;
         self.patches(&folder, &node, documents)?;
         if let Some(pairs) = node.get("commonLabels") {
+            self.step(documents.len(), pairs.span)?;
             change::label(pairs, true, documents);
         }
         for labels in node.get("labels").map_or(&[][..], |l| l.items()) {
@@ -192,9 +195,11 @@ impl Builder<'_> {
             let in_templates = ["includeTemplates", "includeSelectors"]
                 .iter()
                 .any(|key| labels.text_of(&[key]) == Some("true"));
+            self.step(documents.len(), pairs.span)?;
             change::label(pairs, in_templates, documents);
         }
         if let Some(images) = node.get("images") {
+            self.step(documents.len().saturating_mul(images.items().len()), images.span)?;
             change::images(images, documents);
         }
         Ok(())
@@ -213,8 +218,18 @@ impl Builder<'_> {
             return self.build(&inner, depth + 1);
         }
         let (_, documents) = self.documents(&target).map_err(|why| (why, item.span))?;
+        self.step(documents.len(), item.span)?;
         self.used.insert(target);
         Ok(documents)
+    }
+
+    /// Counts work, so that kustomizations that take each other in again and again come to an end.
+    fn step(&mut self, count: usize, span: Span) -> Result<(), Unbuilt> {
+        self.steps = self.steps.saturating_add(count);
+        if self.steps > STEPS_MAX {
+            return Err(("it and those before it take more steps than the limit".to_owned(), span));
+        }
+        Ok(())
     }
 
     /// ConfigMaps from literals and files, as far as workers may read them.
@@ -278,6 +293,7 @@ impl Builder<'_> {
     fn patches(&mut self, folder: &Path, node: &Node, documents: &mut Vec<Document>) -> Result<(), Unbuilt> {
         for item in node.get("patchesStrategicMerge").map_or(&[][..], |l| l.items()) {
             for patch in self.patch_nodes(folder, item)? {
+                self.step(documents.len(), item.span)?;
                 change::apply(&patch, None, documents, item.span)?;
             }
         }
@@ -289,6 +305,7 @@ impl Builder<'_> {
                     (None, None) => continue,
                 };
                 for patch in content {
+                    self.step(documents.len(), item.span)?;
                     change::apply(&patch, item.get("target"), documents, item.span)?;
                 }
             }

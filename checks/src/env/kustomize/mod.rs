@@ -19,6 +19,8 @@ use crate::{Finding, Status};
 use build::{Builder, Unbuilt};
 
 const NAMES: &[&str] = &["kustomization.yaml", "kustomization.yml", "Kustomization"];
+/// Kustomizations that kubectl builds for one check.
+const KUBECTL_RUNS_MAX: u32 = 50;
 /// Why what stands in a kustomization that was not built is only a part.
 const PART: &str = "a part of a kustomization that was not built";
 
@@ -40,7 +42,7 @@ pub(super) fn read(
         parsed.insert(*file, documents_of(sources, *file, findings));
     }
     let known = files.iter().filter_map(|(file, path)| Some((path.clone()?, *file))).collect();
-    let mut builder = Builder { sources, findings, used: HashSet::new(), parsed, known };
+    let mut builder = Builder { sources, findings, used: HashSet::new(), parsed, steps: 0, known };
     // Overlays first: what another one uses is not built again on its own.
     let mut roots: Vec<PathBuf> =
         files.iter().filter_map(|(_, p)| p.clone()).filter(|p| is_kustomization(p)).collect();
@@ -48,6 +50,7 @@ pub(super) fn read(
     roots.retain(|root| root.parent().is_some_and(|folder| !referenced.contains(folder)));
     let mut built = Vec::new();
     let mut parts = HashSet::new();
+    let mut left = KUBECTL_RUNS_MAX;
     for root in &roots {
         if builder.is_component(root) {
             continue;
@@ -60,7 +63,7 @@ pub(super) fn read(
         };
         builder.used = before;
         let reach = builder.reach(root);
-        match by_kubectl(&mut builder, kubectl, root, &unbuilt, &reach) {
+        match by_kubectl(&mut builder, kubectl, &mut left, root, &unbuilt, &reach) {
             Some(documents) => {
                 built.extend(documents);
                 builder.used.extend(reach.files);
@@ -90,6 +93,7 @@ pub(super) fn read(
 fn by_kubectl(
     builder: &mut Builder<'_>,
     kubectl: Option<&Path>,
+    left: &mut u32,
     root: &Path,
     (why, span): &Unbuilt,
     reach: &build::Reach,
@@ -98,10 +102,16 @@ fn by_kubectl(
     let command = format!("kubectl kustomize {}", folder.display());
     let result = match (kubectl, &reach.remote) {
         (_, Some(remote)) => Err(format!("{} is not on this machine", secret::text(remote))),
+        (Some(_), None) if *left == 0 => {
+            Err(format!("{why}, and kubectl has built {KUBECTL_RUNS_MAX} others already"))
+        }
         (None, None) => Err(format!("{why}, and kubectl is not installed")),
-        (Some(kubectl), None) => kubectl::build(kubectl, folder)
-            .map_err(|said| format!("{why}, and kubectl says: {}", secret::text(&said)))
-            .and_then(|text| builder.sources.accept(command.clone(), None, text).map_err(|f| f.title)),
+        (Some(kubectl), None) => {
+            *left -= 1;
+            kubectl::build(kubectl, folder)
+                .map_err(|said| format!("{why}, and kubectl says: {}", secret::text(&said)))
+                .and_then(|text| builder.sources.accept(command.clone(), None, text).map_err(|f| f.title))
+        }
     };
     match result {
         Ok(file) => {

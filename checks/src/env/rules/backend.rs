@@ -26,7 +26,10 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
             "NCCL_IB_HCA={} does not steer the KV cache, and UCX_NET_DEVICES is not set",
             setting.shown()
         );
-        out.about(finding("nccl-does-not-steer", Status::Warn, title), setting, "", worker);
+        let names = setting.text().unwrap_or("").trim_start_matches(['^', '=']);
+        let excludes = setting.text().is_some_and(|v| v.starts_with('^'));
+        let fix = entry("UCX_NET_DEVICES", &format!("{}{names}", if excludes { "^" } else { "" }));
+        out.about(finding("nccl-does-not-steer", Status::Warn, title).fix(fix), setting, "", worker);
     }
     if let (Some(setting), Library::Nixl(_)) = (env.get("UCX_TLS"), &worker.selection.library)
         && !worker.selection.is_nixl_ucx()
@@ -101,7 +104,7 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
         let title =
             format!("EFA devices are requested, and KV cache goes through NIXL's UCX backend: {what}");
         out.add(
-            finding("efa-with-ucx", status, title).fix(libfabric_fix(worker.engine)),
+            finding("efa-with-ucx", status, title).fix(selector_fix(worker.engine)),
             resource.span,
             Some(worker),
         );
@@ -114,7 +117,7 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
         && worker.partial.is_none()
     {
         let title = format!("{} and other FI_ variables have no effect on NIXL's UCX backend", setting.name);
-        let found = finding("libfabric-unused", Status::Warn, title).fix(libfabric_fix(worker.engine));
+        let found = finding("libfabric-unused", Status::Warn, title).fix(selector_fix(worker.engine));
         out.about(found, setting, &setting.name, worker);
     }
     if let Some(setting) = env.get("FI_EFA_USE_DEVICE_RDMA")
@@ -152,14 +155,17 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
     }
 }
 
-fn libfabric_fix(engine: Engine) -> &'static str {
+/// What selects LIBFABRIC for an engine, to paste.
+pub(super) fn selector_fix(engine: Engine) -> &'static str {
     match engine {
         Engine::Vllm => {
             "--kv-transfer-config '{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_both\",\"kv_connector_extra_config\":{\"backends\":[\"LIBFABRIC\"]}}'"
         }
         Engine::Sglang => "- name: SGLANG_DISAGGREGATION_NIXL_BACKEND\n  value: LIBFABRIC",
         Engine::TensorRtLlm => "- name: TRTLLM_NIXL_KVCACHE_BACKEND\n  value: LIBFABRIC",
-        Engine::Dynamo | Engine::Plain => "",
+        Engine::Dynamo | Engine::Plain => {
+            "# choose LIBFABRIC by the engine's own selector, see `kvwire explain backend-selector`"
+        }
     }
 }
 
@@ -189,9 +195,28 @@ fn params(worker: &Worker, out: &mut Findings<'_>) {
             }
             _ => continue,
         };
+        let fix = match key.as_str() {
+            "ucx_devices" | "device_list" => entry("UCX_NET_DEVICES", &value.replace(", ", ",")),
+            "engine_config" => engine_config(value),
+            "enforce_handshake_compat" => "\"enforce_handshake_compat\": true".to_owned(),
+            _ => "\"ucx_error_handling_mode\": \"peer\"".to_owned(),
+        };
         let needle = out.sources.locate(*span, key);
-        out.add(finding("backend-param", Status::Warn, what), needle, Some(worker));
+        out.add(finding("backend-param", Status::Warn, what).fix(fix), needle, Some(worker));
     }
+}
+
+/// The same as variables, which keep their commas.
+fn engine_config(value: &str) -> String {
+    let mut settings: Vec<(String, String)> = Vec::new();
+    for part in value.split(',') {
+        match (part.split_once('='), settings.last_mut()) {
+            (Some((name, value)), _) => settings.push((format!("UCX_{}", name.trim()), value.to_owned())),
+            (None, Some((_, last))) => last.push_str(&format!(",{part}")),
+            (None, None) => {}
+        }
+    }
+    settings.iter().map(|(name, value)| entry(name, value)).collect::<Vec<_>>().join("\n")
 }
 
 fn mooncake(worker: &Worker, out: &mut Findings<'_>) {
@@ -256,7 +281,8 @@ fn verbs_free_ucx(worker: &Worker, out: &mut Findings<'_>) {
             let title =
                 format!("{} is UCX without RDMA; loaded in place of NIXL's own it leaves TCP", word.text);
             let span = out.sources.locate(word.span, &word.text);
-            out.add(finding("ucx-without-verbs", status, title), span, Some(worker));
+            let fix = "pip install nixl-cu12";
+            out.add(finding("ucx-without-verbs", status, title).fix(fix), span, Some(worker));
         }
     }
 }

@@ -15,6 +15,7 @@ pub use registry::{RULES, Rule, rule};
 
 use std::collections::{HashMap, HashSet};
 
+use super::catalogue::catalogue;
 use super::environment::Setting;
 use super::find::Surroundings;
 use super::secret;
@@ -178,6 +179,13 @@ impl<'a> Findings<'a> {
         } else {
             self.sources.locate(setting.span, needle)
         };
+        let finding = match finding.status {
+            Status::Warn | Status::Fail if finding.fix.is_empty() => {
+                let fix = usual_fix(&finding.id, &setting.name);
+                finding.fix(fix)
+            }
+            _ => finding,
+        };
         let evidence = format!("{}={} ({})", setting.name, setting.shown(), setting.origin);
         let finding = if finding.evidence.is_empty() { finding.evidence([evidence]) } else { finding };
         self.add(finding, span, Some(worker));
@@ -232,6 +240,30 @@ fn finding(id: &str, status: Status, title: impl Into<String>) -> Finding {
 /// An environment entry to paste.
 fn entry(name: &str, value: &str) -> String {
     format!("- name: {name}\n  value: \"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// The usual fix for a setting: its default where one is known that is right, else nothing in its place. Empty for rules
+/// whose fix is not about the setting itself.
+fn usual_fix(id: &str, name: &str) -> String {
+    const BY_DEFAULT: &[&str] = &[
+        "gid-index",
+        "proto-disabled",
+        "ucx-can-abort",
+        "debug-output",
+        "warnings-hidden",
+        "one-rail",
+        "invalid-value",
+        "net-devices-without-rdma",
+    ];
+    if matches!(id, "placeholder" | "hidden-config" | "env-not-expanded" | "value-unknown") {
+        return String::new();
+    }
+    let default = catalogue().get(name).map_or("", |known| known.default);
+    if BY_DEFAULT.contains(&id) && !default.is_empty() {
+        entry(name, default)
+    } else {
+        format!("# {name} is left out on purpose")
+    }
 }
 
 /// True when the worker may use NIXL's UCX backend, as far as the input says.

@@ -46,20 +46,22 @@ fn name(
         let nixl = matches!(worker.selection.library, Library::Nixl(_) | Library::Unknown);
         let (id, title) = match known.effect {
             Effect::UnknownName => {
-                ("unknown-variable", format!("{name} is read by no program: {}", known.why))
+                ("unknown-variable", format!("{name} is read by no program: {}", clause(known.why)))
             }
             Effect::Removed => match scene.versions(worker).ucx.zip(Version::read(known.until)) {
                 Some((ucx, until)) if ucx < until => return,
-                _ => ("no-effect", format!("{name} does nothing: {}", known.why)),
+                _ => ("no-effect", format!("{name} does nothing: {}", clause(known.why))),
             },
-            Effect::NoEffect => ("no-effect", format!("{name} does nothing: {}", known.why)),
+            Effect::NoEffect => ("no-effect", format!("{name} does nothing: {}", clause(known.why))),
             Effect::NoEffectNixl if nixl => {
                 let why = if known.why.is_empty() { "it does not steer put and get" } else { known.why };
-                ("no-effect", format!("{name} does nothing for NIXL's data: {why}"))
+                ("no-effect", format!("{name} does nothing for NIXL's data: {}", clause(why)))
             }
             Effect::Deprecated if name == "UCX_IB_ADDR_TYPE" => match setting.text() {
                 Some("ib_global" | "ib_site_local") | None => return,
-                Some(_) => ("no-effect", format!("{name}={} does nothing: {}", setting.shown(), known.why)),
+                Some(_) => {
+                    ("no-effect", format!("{name}={} does nothing: {}", setting.shown(), clause(known.why)))
+                }
             },
             Effect::Deprecated => ("no-effect", format!("{name} is deprecated in UCX")),
             _ => return too_new(scene, setting, worker, known.since, known.read_by, out),
@@ -138,6 +140,17 @@ fn wrong_reader(setting: &Setting, worker: &Worker, out: &mut Findings<'_>) {
         let title = format!("{name} is for {}, and this worker runs {}", reader.word(), worker.engine.word());
         out.about(finding("backend-selector", Status::Warn, title), setting, name, worker);
     }
+}
+
+/// A sentence that goes on after a colon: without its capital, unless a name begins it, and without its full stop.
+fn clause(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    let (first, second) = (chars.next(), chars.clone().next());
+    let lower = first
+        .filter(|_| second.is_some_and(|c| c.is_lowercase() || c == ' '))
+        .map(|c| c.to_ascii_lowercase());
+    let head = lower.or(first).map_or(String::new(), String::from);
+    format!("{head}{}", chars.as_str().trim_end_matches('.'))
 }
 
 fn replacement(name: &str) -> Option<&'static str> {
@@ -257,7 +270,9 @@ fn nccl(setting: &Setting, worker: &Worker, out: &mut Findings<'_>) {
             });
             if let Some(odd) = odd.filter(|d| d.chars().any(|c| c.is_ascii_digit())) {
                 let title = format!("{}: {odd} has the form of no known device", setting.name);
-                out.about(finding("device-name-unknown", Status::Warn, title), setting, odd, worker);
+                let kept: Vec<&str> = list.split(',').filter(|d| *d != odd).collect();
+                let fix = entry(&setting.name, &kept.join(","));
+                out.about(finding("device-name-unknown", Status::Warn, title).fix(fix), setting, odd, worker);
             }
             return;
         }

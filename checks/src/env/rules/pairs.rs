@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use super::super::environment::Setting;
 use super::super::lists::{self, Device, Mode};
 use super::super::selection::Library;
-use super::super::worker::{Role, Worker};
+use super::super::worker::{Engine, Role, Worker};
 use super::super::yaml::Span;
-use super::{Findings, Scene, finding, placement, side};
+use super::backend::selector_fix;
+use super::{Findings, Scene, entry, finding, placement, side};
 use crate::Status;
 
 /// What must be the same on both sides.
@@ -88,7 +89,7 @@ fn settings((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
                     format!("{name} differs between prefill and decode: {} and {}", a.shown(), b.shown());
                 let lines = [side(out, prefill, &a.shown(), a.span), side(out, decode, &b.shown(), b.span)];
                 let found = finding("roles-differ", status, title).evidence(lines).worker(&prefill.name);
-                out.about(found, b, "", decode);
+                out.about(found.fix(entry(name, &a.shown())), b, "", decode);
             }
             (Some(one), None) | (None, Some(one)) => {
                 let (with, without) = if a.is_some() { (prefill, decode) } else { (decode, prefill) };
@@ -102,6 +103,7 @@ fn settings((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
                 let lines =
                     [side(out, with, &one.shown(), one.span), side(out, without, "not set", without.span)];
                 let found = finding("roles-asymmetric", status, title).evidence(lines).worker(&without.name);
+                let found = found.fix(entry(name, &one.shown()));
                 out.about(found, one, name, with);
             }
             (None, None) => {}
@@ -133,7 +135,7 @@ fn selections((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
         let title = format!("prefill and decode have no common backend: {} and {}", a.word(), b.word());
         let lines = [side(out, prefill, &a.word(), a.span), side(out, decode, &b.word(), b.span)];
         let found = finding("roles-differ", Status::Fail, title).evidence(lines).worker(&prefill.name);
-        out.add(found, b.span, Some(decode));
+        out.add(found.fix(selector_fix(decode.engine)), b.span, Some(decode));
     }
     const MODE: &str = "ucx_error_handling_mode";
     let mode = |w: &Worker| {
@@ -147,12 +149,18 @@ fn selections((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
         let lines =
             [side(out, prefill, &word(&x), at(&x, prefill)), side(out, decode, &word(&y), at(&y, decode))];
         let found = finding("roles-differ", Status::Fail, title).evidence(lines).worker(&prefill.name);
-        out.add(found, at(&y, decode), Some(decode));
+        let fix = format!("\"{MODE}\": \"{}\"", word(&x));
+        out.add(found.fix(fix), at(&y, decode), Some(decode));
     }
     if prefill.engine != decode.engine && prefill.launch.program.is_some() && decode.launch.program.is_some()
     {
         let title = format!("prefill runs {} and decode {}", prefill.engine.word(), decode.engine.word());
-        let found = finding("roles-differ", Status::Fail, title).worker(&prefill.name);
+        let program = match prefill.engine {
+            Engine::Sglang => "python3 -m sglang.launch_server",
+            Engine::TensorRtLlm => "trtllm-serve",
+            _ => "vllm serve",
+        };
+        let found = finding("roles-differ", Status::Fail, title).fix(program).worker(&prefill.name);
         out.add(found, decode.span, Some(decode));
     }
     for (name, value, span) in &a.shared {
@@ -162,7 +170,14 @@ fn selections((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
             let title = format!("{name} differs between prefill and decode: {value} and {other}");
             let lines = [side(out, prefill, value, *span), side(out, decode, other, *at)];
             let found = finding("roles-differ", status, title).evidence(lines).worker(&prefill.name);
-            out.add(found, out.sources.locate(*at, other), Some(decode));
+            let flag = match (*name, decode.engine) {
+                ("KV cache type", _) => "--kv-cache-dtype",
+                ("block size", Engine::Sglang) => "--page-size",
+                ("block size", _) => "--block-size",
+                (_, Engine::Vllm | Engine::Plain | Engine::Dynamo) => "--model",
+                _ => "--model-path",
+            };
+            out.add(found.fix(format!("{flag} {value}")), out.sources.locate(*at, other), Some(decode));
         }
     }
 }
@@ -173,7 +188,7 @@ fn images((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
         let title = "prefill and decode run different images, and may have different NIXL and UCX";
         let lines = [side(out, prefill, &a.text, a.span), side(out, decode, &b.text, b.span)];
         let found = finding("roles-differ", Status::Warn, title).evidence(lines).worker(&prefill.name);
-        out.add(found, b.span, Some(decode));
+        out.add(found.fix(format!("image: {}", a.text)), b.span, Some(decode));
     }
 }
 
@@ -191,7 +206,8 @@ fn ports((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
     if a < b + ranks(decode) && b < a + ranks(prefill) {
         let title =
             format!("prefill and decode both take side channel port {} on the host's network", a.max(b));
-        let found = finding("side-channel-port", Status::Fail, title).worker(&prefill.name);
+        let fix = entry(NAME, &(a + ranks(prefill)).to_string());
+        let found = finding("side-channel-port", Status::Fail, title).fix(fix).worker(&prefill.name);
         let span = decode.env.get(NAME).map_or(decode.span, |s| s.span);
         out.add(found, span, Some(decode));
     }
@@ -219,7 +235,7 @@ fn devices((prefill, decode): (&Worker, &Worker), out: &mut Findings<'_>) {
         );
         let lines = [side(out, prefill, &a.shown(), a.span), side(out, decode, &b.shown(), b.span)];
         let found = finding("roles-differ", Status::Fail, title).evidence(lines).worker(&prefill.name);
-        out.about(found, b, "", decode);
+        out.about(found.fix(entry(NAME, "all")), b, "", decode);
     }
 }
 
@@ -252,6 +268,7 @@ fn ranks(scene: &Scene<'_>, out: &mut Findings<'_>) {
                 let at = theirs.map_or(other.span, |t| t.span);
                 let lines = [side(out, first, &setting.shown(), setting.span), side(out, other, &shown, at)];
                 let found = finding("ranks-differ", Status::Warn, title).evidence(lines).worker(&first.name);
+                let found = found.fix(entry(&setting.name, &setting.shown()));
                 out.add(found, at, Some(other));
             }
         }

@@ -15,6 +15,9 @@ pub(super) fn check(scene: &Scene<'_>, (prefill, decode): (&Worker, &Worker), ou
     domains(scene, prefill, decode, out);
 }
 
+/// Two sides on two nodes, in the pod's spec of either.
+const APART: &str = "affinity:\n  podAntiAffinity:\n    requiredDuringSchedulingIgnoredDuringExecution:\n      - topologyKey: kubernetes.io/hostname\n        labelSelector: {matchLabels: {<label of the other side>: <its value>}}";
+
 /// Where it is written that both sides run on one node, and whether they must.
 fn shared_node(prefill: &Worker, decode: &Worker) -> Option<(Span, bool)> {
     let (a, b) = (&prefill.pod, &decode.pod);
@@ -36,11 +39,8 @@ fn one_node(scene: &Scene<'_>, prefill: &Worker, decode: &Worker, out: &mut Find
     let both = |has: &dyn Fn(&Worker) -> bool| has(prefill) && has(decode);
     if both(&|w| w.pod.resources.iter().any(|r| r.name.ends_with("/efa"))) {
         let title = "prefill and decode share a node, and EFA is not made for peers on one node";
-        out.add(
-            finding("same-node-isolation", Status::Warn, title).worker(&prefill.name),
-            span,
-            Some(decode),
-        );
+        let found = finding("same-node-isolation", Status::Warn, title).fix(APART).worker(&prefill.name);
+        out.add(found, span, Some(decode));
         return;
     }
     let joined = both(&|w| w.pod.host_pid && w.pod.host_ipc) || both(&|w| scene.has_imex(w));
@@ -57,7 +57,8 @@ fn one_node(scene: &Scene<'_>, prefill: &Worker, decode: &Worker, out: &mut Find
                 "no RDMA device, no IMEX channel, its own process namespace",
                 decode.span,
             )]);
-    let found = finding("same-node-isolation", status, title).evidence(lines).worker(&prefill.name);
+    let fix = "resources:\n  limits:\n    rdma/ib: \"1\"";
+    let found = finding("same-node-isolation", status, title).evidence(lines).fix(fix).worker(&prefill.name);
     out.add(found, span, Some(decode));
 }
 
@@ -76,7 +77,9 @@ fn domains(scene: &Scene<'_>, prefill: &Worker, decode: &Worker, out: &mut Findi
             "prefill and decode are in different ComputeDomains, {a} and {b}: NVLink does not join them"
         );
         let lines = [side(out, prefill, a, first.span), side(out, decode, b, second.span)];
-        let found = finding("compute-domain", Status::Fail, title).evidence(lines).worker(&prefill.name);
+        let fix = format!("resourceClaimTemplateName: {a}");
+        let found =
+            finding("compute-domain", Status::Fail, title).evidence(lines).fix(fix).worker(&prefill.name);
         out.add(found, second.span, Some(decode));
     }
 }
@@ -101,6 +104,7 @@ pub(super) fn sizes(scene: &Scene<'_>, out: &mut Findings<'_>) {
             let title =
                 format!("the ComputeDomain of {template} has {stated} nodes, and its workers take {wanted}");
             let found = finding("compute-domain", Status::Warn, title).evidence(lines.iter().cloned());
+            let found = found.fix(format!("numNodes: {wanted}"));
             out.add(found, *span, None);
         }
     }

@@ -41,7 +41,8 @@ pub(super) fn check(worker: &Worker, out: &mut Findings<'_>) {
                     )
                 };
                 let span = out.sources.locate(word.span, "\\");
-                out.add(finding("stray-argument", Status::Fail, title), span, Some(worker));
+                let fix = "args:\n  - |";
+                out.add(finding("stray-argument", Status::Fail, title).fix(fix), span, Some(worker));
                 return;
             }
         }

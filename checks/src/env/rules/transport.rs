@@ -197,7 +197,8 @@ fn same_class(ucx: &Setting, nccl: &Setting, worker: &Worker, out: &mut Findings
             "{}={a} and {}={b}: KV cache and collectives ask for different classes",
             ucx.name, nccl.name
         );
-        out.about(finding("qos-differs", Status::Warn, title), ucx, "", worker);
+        let fix = entry(&nccl.name, &a.to_string());
+        out.about(finding("qos-differs", Status::Warn, title).fix(fix), ucx, "", worker);
     }
 }
 
@@ -275,7 +276,10 @@ fn devices(worker: &Worker, tls: Option<&AllowList>, out: &mut Findings<'_>) {
     for name in &names {
         if lists::device(name) == Device::Unknown && !name.starts_with('^') && !name.contains('*') {
             let title = format!("UCX_NET_DEVICES: {name} has the form of no known device");
-            out.about(finding("device-name-unknown", Status::Warn, title), setting, name, worker);
+            let kept: Vec<&str> = names.iter().filter(|n| *n != name).copied().collect();
+            let fixed = meant(name).map_or_else(|| kept.join(","), |meant| value.replace(name, &meant));
+            let fix = entry("UCX_NET_DEVICES", if fixed.is_empty() { "all" } else { &fixed });
+            out.about(finding("device-name-unknown", Status::Warn, title).fix(fix), setting, name, worker);
         } else if name.ends_with(":0") {
             let title = format!("UCX_NET_DEVICES: {name}: ports count from 1");
             let fix = entry("UCX_NET_DEVICES", &value.replace(":0", ":1"));
@@ -310,6 +314,13 @@ fn devices(worker: &Worker, tls: Option<&AllowList>, out: &mut Findings<'_>) {
     }
 }
 
+/// The device that a name was meant for: the same with one letter less.
+fn meant(name: &str) -> Option<String> {
+    let without =
+        |skip: usize| name.char_indices().filter(|(i, _)| *i != skip).map(|(_, c)| c).collect::<String>();
+    name.char_indices().map(|(i, _)| without(i)).find(|n| lists::device(n) == Device::Rdma)
+}
+
 /// Devices of EFA where another fabric is requested, and the other way round.
 fn unrequested(worker: &Worker, setting: &Setting, names: &[&str], out: &mut Findings<'_>) {
     let fabric: Vec<&str> =
@@ -325,7 +336,8 @@ fn unrequested(worker: &Worker, setting: &Setting, names: &[&str], out: &mut Fin
     // `rdmap1s0` is also how some hosts name other cards: of those only the resource is sure.
     if let Some(stranger) = stranger.filter(|name| !is_efa(name) || !gives_other) {
         let title = format!("UCX_NET_DEVICES: {stranger} is no device of {}", fabric.join(" or "));
-        out.about(finding("devices-not-requested", Status::Fail, title), setting, stranger, worker);
+        let fix = entry("UCX_NET_DEVICES", "all");
+        out.about(finding("devices-not-requested", Status::Fail, title).fix(fix), setting, stranger, worker);
     }
 }
 
@@ -348,7 +360,8 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
             let title = format!(
                 "UCX_RNDV_THRESH={value} replaces the inf that NIXL sets: lanes without RMA invalidation (rc_verbs, srd, cma, tcp) are lost"
             );
-            out.about(finding("rndv-thresh-set", status, title), setting, "", worker);
+            let fix = entry("UCX_RNDV_THRESH", "inf");
+            out.about(finding("rndv-thresh-set", status, title).fix(fix), setting, "", worker);
         }
     }
     if let Some(setting) = env.get("UCX_IB_GPU_DIRECT_RDMA") {

@@ -753,6 +753,24 @@ fn each_cross_rule_finds_what_breaks_it_and_leaves_its_neighbour_alone() {
 }
 
 #[test]
+fn what_is_wrong_comes_with_a_reason_and_with_text_to_paste() {
+    // What to do about these is not in the manifest, or it is the reader's to know.
+    let open = ["hidden-config", "placeholder", "no-fabric-resource"];
+    for case in cases() {
+        for finding in report(&case.broken).findings {
+            if matches!(finding.status, Warn | Fail) {
+                let what = format!("C{} {}: {finding:#?}", case.number, case.says);
+                assert!(
+                    !finding.why.is_empty()
+                        && (!finding.fix.is_empty() || open.contains(&finding.id.as_str())),
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn no_cross_rule_is_left_out() {
     let numbers: std::collections::BTreeSet<u32> = cases().iter().map(|c| c.number).collect();
     assert_eq!(numbers, (1..=30).collect());

@@ -112,6 +112,20 @@ fn kustomizations_in_a_circle_end() {
 }
 
 #[test]
+fn kustomizations_that_take_each_other_in_again_and_again_end() {
+    let folder = tempfile::tempdir().unwrap();
+    for level in 0..12 {
+        fs::create_dir(folder.path().join(format!("k{level}"))).unwrap();
+        let inner = vec![format!("../k{}", level + 1); 8].join(", ");
+        let text = if level == 11 { "resources: []\n".to_owned() } else { format!("resources: [{inner}]\n") };
+        fs::write(folder.path().join(format!("k{level}/kustomization.yaml")), text).unwrap();
+    }
+    let report = check(&[folder.path().join("k0")], &mut std::io::empty(), &Options::default());
+    let finding = found(&report, "kustomize-unresolved").expect("a finding");
+    assert!(finding.title.contains("more steps than the limit"), "{}", finding.title);
+}
+
+#[test]
 fn a_chart_template_is_named_as_one_and_what_precedes_it_is_kept() {
     let text = format!("{}---\n{{{{- if .Values.x }}}}\nkind: Pod\n{{{{- end }}}}\n", both(&[]));
     let report = report(&text);
@@ -149,6 +163,19 @@ fn a_credential_is_in_no_part_of_the_report() {
 
 fn graph_with(env: &str) -> String {
     super::graph(env, env)
+}
+
+#[test]
+fn a_secret_that_cannot_be_read_is_not_shown_either() {
+    for text in [
+        "kind: Secret\nmetadata: {name: s}\ndata: {token: c2VjcmV0LWRhdGE\n",
+        "kind: Pod\n---\nkind: Secret\nstringData: {token: *ahf_abcdefghijklmnopqrst}\n",
+        "kind: Secret\nstringData:\n  token: plain-words-only\n   more: [\n",
+    ] {
+        let report = report(text);
+        assert!(found(&report, "file-not-yaml").is_some(), "{text}");
+        assert!(report.lines.values().all(|line| line.contains("not shown")), "{:?}", report.lines);
+    }
 }
 
 #[test]
