@@ -136,7 +136,7 @@ fn manifests() -> Vec<String> {
     let mut texts: Vec<String> = files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
     texts.push(both(&[("UCX_TLS", "rc,cuda_copy"), ("HF_TOKEN", TOKEN), ("UCX_NET_DEVICES", "mlx5_0:1")]));
     texts.iter_mut().for_each(|text| {
-        text.push_str(&format!("---\nkind: Secret\nmetadata: {{name: s}}\nstringData: {{token: {TOKEN}}}\n"))
+        text.push_str(&format!("---\nkind: Secret\nmetadata: {{name: s}}\nstringData: {{token: {TOKEN}}}\n"));
     });
     texts
 }
