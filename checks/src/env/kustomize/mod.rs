@@ -22,7 +22,7 @@ const NAMES: &[&str] = &["kustomization.yaml", "kustomization.yml", "Kustomizati
 /// Kustomizations that kubectl builds for one check.
 const KUBECTL_RUNS_MAX: u32 = 50;
 /// Why what stands in a kustomization that was not built is only a part.
-const PART: &str = "a part of a kustomization that was not built";
+pub(super) const PART: &str = "a part of a kustomization that was not built";
 
 /// Reads all documents; files that a kustomization uses are read through it. `kubectl` is the program, where there is one.
 pub(super) fn read(
@@ -98,7 +98,7 @@ fn by_kubectl(
     (why, span): &Unbuilt,
     reach: &build::Reach,
 ) -> Option<Vec<Document>> {
-    let folder = root.parent().unwrap_or(root);
+    let folder = folder_of(root);
     let command = format!("kubectl kustomize {}", folder.display());
     let result = match (kubectl, &reach.remote) {
         (_, Some(remote)) => Err(format!("{} is not on this machine", secret::text(remote))),
@@ -127,6 +127,11 @@ fn by_kubectl(
             None
         }
     }
+}
+
+/// The folder of a kustomization. That of the folder that one is in has none in its path.
+pub(super) fn folder_of(root: &Path) -> &Path {
+    root.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn is_kustomization(path: &Path) -> bool {

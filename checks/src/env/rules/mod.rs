@@ -18,6 +18,7 @@ use std::collections::{HashMap, HashSet};
 use super::catalogue::catalogue;
 use super::environment::Setting;
 use super::find::Surroundings;
+use super::kustomize::PART;
 use super::secret;
 use super::source::Sources;
 use super::version::Versions;
@@ -157,6 +158,10 @@ impl<'a> Findings<'a> {
             return;
         }
         let mut finding = hidden(finding).source(self.sources.span(span));
+        // Whatever was not built may put another value in its place.
+        if finding.status == Status::Fail && worker.is_some_and(|w| w.partial.as_deref() == Some(PART)) {
+            finding.status = Status::Warn;
+        }
         if let Some(rule) = rule(&finding.id) {
             if finding.why.is_empty() {
                 rule.why.clone_into(&mut finding.why);

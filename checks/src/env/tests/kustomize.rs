@@ -180,6 +180,13 @@ fn what_is_beyond_the_reader_is_built_by_kubectl_where_it_is_installed() {
 }
 
 #[test]
+fn the_folder_that_one_is_in_has_a_name_for_kubectl() {
+    let folder = |path: &'static str| super::super::kustomize::folder_of(Path::new(path));
+    assert_eq!(folder("kustomization.yaml"), Path::new("."));
+    assert_eq!(folder("overlay/kustomization.yaml"), Path::new("overlay"));
+}
+
+#[test]
 fn what_nobody_builds_is_unknown_and_its_parts_are_looked_at_as_parts() {
     let folder = folder(&[("kustomization.yaml", REPLACEMENTS), ("d.yaml", DEPLOYMENT), ("net.yaml", NET)]);
     let without = check_with(None, folder.path());
@@ -192,6 +199,7 @@ fn what_nobody_builds_is_unknown_and_its_parts_are_looked_at_as_parts() {
     assert!(finding.next_step.contains("kubectl kustomize"));
     assert!(!worker(&without, "decode").partial.is_empty(), "a part is never judged as if it were whole");
     assert_eq!(found(&without, "no-fabric-resource"), None);
+    assert!(without.findings.iter().all(|f| f.status != Status::Fail), "{:?}", without.findings);
 }
 
 #[test]
