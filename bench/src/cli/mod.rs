@@ -10,6 +10,8 @@ mod output;
 mod pair;
 mod plan;
 mod report;
+#[cfg(test)]
+mod suggestions;
 
 use clap::{Parser, Subcommand};
 

@@ -182,10 +182,10 @@ pub const PAGES: &[Page] = pages! {
         "ucx_info -d | grep Transport", "See libraries-rdma.", User;
     "nodes-differ", "Two nodes that are not alike",
         "The two sides run on nodes of different kind, driver, firmware or limits.",
-        "kvwire check node on both", "Schedule both sides on one kind of node, or make sure that the difference is meant.", Admin;
+        "kvwire check node  # on both", "Schedule both sides on one kind of node, or make sure that the difference is meant.", Admin;
     "rdma-expected", "RDMA is expected and one side cannot use it",
         "UCX is allowed nothing but RDMA, and one side has no usable device or no active port.",
-        "kvwire check node on that side", "Mend the finding that is named, or allow another transport.", User;
+        "kvwire check node  # on that side", "Mend the finding that is named, or allow another transport.", User;
 };
 
 #[cfg(test)]

@@ -1,10 +1,15 @@
 //! Tests of the static check: what people write in, what is found in it.
 
 mod catalogue;
+mod cross_rules;
+mod fuzz;
 mod hostile;
+mod kustomize;
 mod manifests;
 mod rules;
 mod shapes;
+mod spellings;
+mod traps;
 
 use std::path::PathBuf;
 
