@@ -79,11 +79,14 @@ impl Sources {
     /// A span as findings state it.
     pub(super) fn span(&self, span: Span) -> Option<SourceSpan> {
         let file = self.file(span.file)?;
-        (span.line > 0).then(|| SourceSpan {
+        // Lines within a block of text are counted from its first one: an odd line break may count too many.
+        let last = file.line_count();
+        let line = span.line.min(last);
+        (line > 0).then(|| SourceSpan {
             file: file.name.clone(),
-            line: span.line,
+            line,
             column: span.column,
-            end_line: span.end_line.max(span.line),
+            end_line: span.end_line.clamp(line, last),
             end_column: span.end_column,
         })
     }
