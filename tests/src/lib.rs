@@ -16,6 +16,7 @@ mod find;
 mod kubectl;
 mod live;
 mod netns;
+mod relay;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -28,7 +29,8 @@ pub use evidence::{Evidence, Host};
 pub use find::{Nixl, fake, kvwire, partial_fake, repository};
 pub use kubectl::{Kubectl, RUNS_HERE};
 pub use live::{Live, is_alive};
-pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS};
+pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS, enter};
+pub use relay::Relay;
 
 /// A run that takes longer than this hangs.
 pub const HANGS_AFTER: Duration = Duration::from_secs(90);

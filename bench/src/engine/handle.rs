@@ -22,9 +22,11 @@ use crate::proof::ucx::UcxLog;
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
 
-/// What an engine was doing. Every failure names it.
+/// What a run or its engine was doing. Every failure names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
+    Join,
+    Hello,
     Starting,
     Opening,
     Connecting,
@@ -39,6 +41,8 @@ pub(crate) enum Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Join => "join",
+            Self::Hello => "hello",
             Self::Starting => "start",
             Self::Opening => "opening NIXL and registering memory",
             Self::Connecting => "connection",
@@ -354,6 +358,18 @@ impl EngineFailure {
         }
     }
 
+    /// True when the failure says by itself where it comes from: nothing on the other side can have caused it.
+    pub(crate) fn speaks_for_itself(&self) -> bool {
+        match &self.kind {
+            Kind::Signal(signal) => !OWN_SIGNALS.contains(signal),
+            Kind::Stopped | Kind::Spawn(_) => true,
+            Kind::Reported(error) => {
+                matches!(error.kind, ErrorKind::NixlMissing | ErrorKind::NixlUnusable | ErrorKind::Memory)
+            }
+            Kind::Exited(_) | Kind::Silent(_) | Kind::Confused(_) => false,
+        }
+    }
+
     /// The failure as a finding: who, in which phase, how, the log lines, and what to do next.
     pub(crate) fn finding(&self) -> Finding {
         let (id, what, next_step) = self.words();
@@ -493,6 +509,19 @@ mod tests {
             (Kind::Stopped, Outcome::Inconclusive),
         ] {
             assert_eq!(failure(kind.clone()).outcome(), outcome, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_failure_that_the_other_side_may_have_caused_waits_for_its_word() {
+        for (kind, alone) in [
+            (Kind::Signal(9), true),
+            (Kind::Stopped, true),
+            (Kind::Signal(6), false),
+            (Kind::Exited(1), false),
+            (Kind::Silent(Duration::from_secs(1)), false),
+        ] {
+            assert_eq!(failure(kind.clone()).speaks_for_itself(), alone, "{kind:?}");
         }
     }
 

@@ -112,9 +112,9 @@ pub(crate) enum Side {
 pub(crate) struct Rendezvous {
     /// Address of the rendezvous, without secrets.
     pub(crate) place: String,
-    /// The initiator's way to it; null where it serves the place itself.
+    /// The initiator's way to it.
     pub(crate) initiator: Option<Route>,
-    /// The target's way to it; null where it serves the place itself.
+    /// The target's way to it; where it serves the place itself, its end of the initiator's connection.
     pub(crate) target: Option<Route>,
 }
 

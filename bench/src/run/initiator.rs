@@ -87,6 +87,8 @@ impl Initiator {
 
     async fn lead(&mut self) -> Result<(), Stop> {
         self.compare_nodes()?;
+        // From here on there is a file, whatever becomes of this process.
+        self.record.keep()?;
         self.open().await?;
         if self.plan.listens() {
             self.expect_done(Message::Listen, Phase::Preparing).await?;
@@ -119,11 +121,12 @@ impl Initiator {
     /// Records why the run stopped. When the own engine met an error that the peer can explain (its engine is gone),
     /// the peer's word comes first and decides.
     async fn explain(&mut self, stop: Stop) -> (Outcome, String) {
+        self.supervisor.stopping(&stop);
         let at = self.supervisor.at();
         let mut outcome = stop.outcome();
         let mut title = stop.finding(&at).title;
         self.witness.note_failure(&self.supervisor, &mut self.record);
-        if let Stop::Engine(_) = stop {
+        if matches!(&stop, Stop::Engine(failure) if !failure.speaks_for_itself()) {
             self.supervisor.end_engine(false).await;
             if let Some(cause) = self.supervisor.peer_trouble().await {
                 outcome = cause.outcome();
@@ -209,6 +212,7 @@ impl Initiator {
         phases.extend(opened.phases);
         self.record.initiator(self.node.clone(), &phases);
         self.record.target(target.node, &target.phases);
+        self.record.target_route(target.route);
         self.record.startup("both engines open", crate::engine::timed_ns(begin.elapsed()));
         self.compare_versions();
         let connect = Command::Connect { metadata: target.metadata, region: target.region };

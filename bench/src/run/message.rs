@@ -87,4 +87,50 @@ pub(crate) struct TargetOpened {
     pub(crate) metadata: Blob,
     /// Phases of opening, with their time in nanoseconds.
     pub(crate) phases: Vec<(String, u64)>,
+    /// Own address and interface at which the initiator came in; only where the target serves the rendezvous.
+    #[serde(default)]
+    pub(crate) route: Option<Route>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a peer says, to be damaged byte by byte.
+    fn said() -> Vec<Vec<u8>> {
+        let hello =
+            Hello { protocol: PROTOCOL, node: Node::default(), route: None, place: "tcp://h:1".to_owned() };
+        let finding = Box::new(Finding::new("x", checks::Status::Fail, "title"));
+        let messages = [
+            Message::Done,
+            Message::Count,
+            Message::HeardNotifications { notifications: 7 },
+            Message::Failed { finding, outcome: Outcome::NotTrusted },
+            Message::Over { outcome: Outcome::Trusted, summary: "fine".to_owned(), result: None },
+        ];
+        let messages = messages.iter().map(|message| serde_json::to_vec(message).unwrap());
+        messages.chain([serde_json::to_vec(&hello).unwrap()]).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            which: prop::sample::Index,
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+        ) {
+            let said = said();
+            let mut bytes = said[which.index(said.len())].clone();
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            // Neither panics; what is read says no more than it was told.
+            if let Ok(hello) = serde_json::from_slice::<Hello>(&bytes) {
+                prop_assert!(serde_json::to_vec(&hello).unwrap().len() <= bytes.len() + 64);
+            }
+            let _ = serde_json::from_slice::<Message>(&bytes);
+        }
+    }
 }

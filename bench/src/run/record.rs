@@ -104,6 +104,12 @@ impl Record {
         self.result.rendezvous = Rendezvous { place: place.to_owned(), initiator, target };
     }
 
+    /// Notes the target's end of the initiator's connection, where the target serves the rendezvous.
+    pub(crate) fn target_route(&mut self, route: Option<Route>) {
+        let known = &mut self.result.rendezvous.target;
+        *known = known.take().or(route);
+    }
+
     /// Adds a start-up step of the initiator.
     pub(crate) fn startup(&mut self, name: &str, ns: u64) {
         let phases = self.result.startup.initiator.get_or_insert_default();

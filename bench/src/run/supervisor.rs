@@ -19,6 +19,12 @@ use crate::engine::{Engine, EngineFailure, Phase};
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
 /// The last message and the goodbye, at most.
 pub(crate) const FAREWELL_TIME: Duration = Duration::from_secs(2);
+/// From the end of a lease to the word of it, at most.
+pub(crate) const LEASE_MARGIN: Duration = Duration::from_secs(1);
+/// From the end of the lease of whoever is lost to the end of this side, at most.
+pub(crate) const WIND_UP: Duration = Duration::from_secs(5);
+/// The engine's leaving, at most.
+const ENGINE_TIME: Duration = Duration::from_secs(4);
 
 /// SIGINT and SIGTERM, waited for beside everything else. Once seen they stay seen, by all clones.
 #[derive(Debug, Clone)]
@@ -68,28 +74,41 @@ pub(crate) struct Supervisor {
     phase: Phase,
     /// The case that is measured; empty outside of one.
     case: String,
+    /// When this side has ended at the latest, once it cannot go on.
+    ends_by: Option<Instant>,
 }
 
 /// Who is on the other side.
 #[derive(Debug)]
-struct Peer {
-    who: String,
-    serves_rendezvous: bool,
-    patience: Duration,
+pub(crate) struct Peer {
+    pub(crate) who: String,
+    /// The rendezvous is lost together with it.
+    pub(crate) serves_rendezvous: bool,
+    /// How long it may be silent before it is lost.
+    pub(crate) lease: Duration,
+    /// How long it has to explain an error that shows here.
+    pub(crate) patience: Duration,
 }
 
 impl Supervisor {
-    /// A side that has just met its peer. `served_by_peer`: the rendezvous is lost together with it. `patience`: how
-    /// long the peer has to explain an error that shows here.
-    pub(crate) fn new(
-        session: Session,
-        interrupts: Interrupts,
-        who: String,
-        served_by_peer: bool,
-        patience: Duration,
-    ) -> Self {
-        let peer = Peer { who, serves_rendezvous: served_by_peer, patience };
-        Self { engine: None, session, interrupts, peer, phase: Phase::Starting, case: String::new() }
+    /// A side that has just met its peer.
+    pub(crate) fn new(session: Session, interrupts: Interrupts, peer: Peer) -> Self {
+        let (phase, case) = (Phase::Starting, String::new());
+        Self { engine: None, session, interrupts, peer, phase, case, ends_by: None }
+    }
+
+    /// This side cannot go on. From now on it ends within [`WIND_UP`] of the end of the lease: the peer's, which has
+    /// run out when the peer is lost, or else the one that would run out if the peer were lost at this moment.
+    pub(crate) fn stopping(&mut self, stop: &Stop) {
+        let lost = matches!(stop, Stop::Peer(_) | Stop::ServingPeer { .. });
+        let lease = if lost { Duration::ZERO } else { self.peer.lease };
+        self.ends_by.get_or_insert(Instant::now() + lease + WIND_UP);
+    }
+
+    /// The end of a step that may take `limit`.
+    fn until(&self, limit: Duration) -> Instant {
+        let end = Instant::now() + limit;
+        self.ends_by.map_or(end, |by| by.min(end))
     }
 
     /// From now on failures name this case.
@@ -100,6 +119,11 @@ impl Supervisor {
     /// What the run is doing while this side waits for it: failures name it.
     pub(crate) fn wait_in(&mut self, phase: Phase) {
         self.phase = phase;
+    }
+
+    /// What the run is doing.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
     }
 
     /// What this side is doing, for a finding.
@@ -210,24 +234,25 @@ impl Supervisor {
         told.map_err(|stop| self.name_peer(stop))
     }
 
-    /// Says why this side cannot go on, and waits for the peer's last word. The engine has been ended, and an
-    /// interruption has been seen: neither ends this wait. The caller bounds it.
-    ///
-    /// # Errors
-    /// The rendezvous or the peer is gone.
-    pub(crate) async fn last_word(&mut self, message: &Message) -> Result<Message, Stop> {
-        send(&self.session, message).await?;
-        loop {
-            // What was asked before the failure was known is not answered any more.
-            if let over @ Message::Over { .. } = receive(&self.session).await? {
-                return Ok(over);
+    /// Says why this side cannot go on, and waits for the peer's last word; `None` when the rendezvous or the peer is
+    /// gone, or says nothing for the time in which its death would be known. The engine has been ended, and an
+    /// interruption has been seen: neither ends this wait.
+    pub(crate) async fn last_word(&mut self, message: &Message) -> Option<Message> {
+        let said = async {
+            send(&self.session, message).await?;
+            loop {
+                // What was asked before the failure was known is not answered any more.
+                if let over @ Message::Over { .. } = receive(&self.session).await? {
+                    return Ok::<_, Stop>(over);
+                }
             }
-        }
+        };
+        timeout_at(self.until(self.peer.lease + LEASE_MARGIN), said).await.ok()?.ok()
     }
 
     /// What the peer says of itself in the time that it has for that, when it is in trouble too.
     pub(crate) async fn peer_trouble(&mut self) -> Option<Stop> {
-        let end = Instant::now() + self.peer.patience;
+        let end = self.until(self.peer.patience);
         loop {
             match timeout_at(end, receive(&self.session)).await {
                 Ok(message @ (Err(_) | Ok(Message::Failed { .. }))) => {
@@ -242,6 +267,7 @@ impl Supervisor {
 
     /// The last message, and a proper goodbye. Takes at most a few seconds, whatever state the rendezvous is in.
     pub(crate) async fn part(self, last: Option<&Message>) {
+        let end = self.until(FAREWELL_TIME);
         let farewell = async {
             if let Some(message) = last {
                 // Ignored: a peer that is gone needs no last word.
@@ -250,17 +276,21 @@ impl Supervisor {
             let _ = self.session.leave("the run is over").await;
         };
         // Ignored: without a goodbye the lease runs out by itself.
-        let _ = timeout(FAREWELL_TIME, farewell).await;
+        let _ = timeout_at(end, farewell).await;
     }
 
     /// Ends the engine: gently when all is well, at once when it may be stuck.
     pub(crate) async fn end_engine(&mut self, gently: bool) {
-        if let Some(mut engine) = self.engine.take() {
+        let Some(mut engine) = self.engine.take() else { return };
+        let end = self.until(ENGINE_TIME);
+        let ending = async move {
             if !gently {
                 engine.kill().await;
             }
             engine.end().await;
-        }
+        };
+        // Ignored: a process that a driver holds in the kernel has been killed, and goes when it is let go.
+        let _ = timeout_at(end, ending).await;
     }
 }
 
@@ -311,3 +341,6 @@ pub(crate) fn unexpected(message: Result<Message, Stop>) -> Stop {
         Err(stop) => stop,
     }
 }
+
+#[cfg(test)]
+mod tests;

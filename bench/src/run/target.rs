@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use checks::{Finding, Node};
-use coordinator::Role;
+use checks::Finding;
+use coordinator::{Role, RunId};
 
-use super::join::Met;
-use super::message::{Message, TargetOpened};
+use super::join::{Met, Missed};
+use super::message::{Hello, Message, TargetOpened};
 use super::record::Record;
 use super::stop::Stop;
 use super::supervisor::Supervisor;
@@ -16,28 +16,37 @@ use super::witness::{Reader, testify};
 use crate::engine::protocol::{Command, Event};
 use crate::engine::{Engine, Phase};
 use crate::plan::Plan;
-use crate::report::model::{CaseResult, ResultFile};
+use crate::report::model::ResultFile;
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
 
 /// Opening NIXL and registering memory, at most.
 pub(crate) const OPEN_DEADLINE: Duration = Duration::from_secs(60);
-/// Time the initiator has to end the run after this side has failed.
-const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// The serving side of a run.
 #[derive(Debug)]
 pub(crate) struct Target {
     supervisor: Supervisor,
-    node: Node,
+    own: Hello,
+    peer: Hello,
     findings: Vec<Finding>,
     nixl_lib: Option<String>,
     environment: Environment,
     terminal: Terminal,
     plan: Option<Box<Plan>>,
     reader: Reader,
-    /// What the initiator has measured so far: kept here too, should it be lost.
-    finished: BTreeMap<usize, CaseResult>,
+    keeping: Keeping,
+    /// What this side knows of the run, with what the initiator has measured so far: kept here too, should it be lost.
+    /// Begins with the plan.
+    record: Option<Record>,
+}
+
+/// Where this side keeps the result of which run. `begin` is when this side started.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    pub(crate) run: RunId,
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) begin: Instant,
 }
 
 /// What the initiator does once memory is ready: the first filling of a case is for its warm-up.
@@ -60,25 +69,27 @@ pub(crate) struct Ended {
     pub(crate) outcome: Outcome,
     /// The result; `None` when this side never learned the plan.
     pub(crate) record: Option<Record>,
-    /// Why it did not come to its end.
-    pub(crate) stop: Option<Stop>,
+    /// Why it did not come to its end, and where it was.
+    pub(crate) stop: Option<Missed>,
     /// The user wants no further run.
     pub(crate) interrupted: bool,
 }
 
 impl Target {
     /// The serving side of a run whose two sides have met.
-    pub(crate) fn new(met: Met, nixl_lib: Option<String>, terminal: Terminal) -> Self {
+    pub(crate) fn new(met: Met, nixl_lib: Option<String>, terminal: Terminal, keeping: Keeping) -> Self {
         Self {
             supervisor: met.supervisor,
-            node: met.own.node,
+            own: met.own,
+            peer: met.peer,
             findings: met.findings,
             nixl_lib,
             environment: Environment::OfThePlan,
             terminal,
             plan: None,
             reader: Reader::new(),
-            finished: BTreeMap::new(),
+            keeping,
+            record: None,
         }
     }
 
@@ -88,8 +99,8 @@ impl Target {
         self
     }
 
-    /// Serves one run and says how it came out. `begin` is when this side started.
-    pub(crate) async fn run(mut self, run_id: &str, output: Option<PathBuf>, begin: Instant) -> Ended {
+    /// Serves one run and says how it came out.
+    pub(crate) async fn run(mut self) -> Ended {
         let (outcome, result, stop) = match self.serve().await {
             // Its result says why, and holds what was measured until then.
             Ok((outcome, result)) | Err(Stop::PeerEnded { outcome, result: result @ Some(_), .. }) => {
@@ -97,34 +108,26 @@ impl Target {
             }
             Err(stop) => {
                 let (outcome, result) = self.give_up(&stop).await;
-                (outcome, result, Some(stop))
+                (outcome, result, Some(Missed { stop, at: self.supervisor.phase() }))
             }
         };
         self.supervisor.end_engine(outcome == Outcome::Trusted).await;
-        let at = self.supervisor.at();
-        self.supervisor.part(None).await;
-        if let Some(stop) = &stop {
-            self.findings.push(stop.finding(&at));
+        if let Some(Missed { stop, .. }) = &stop {
+            self.findings.push(stop.finding(&self.supervisor.at()));
         }
-        let interrupted = matches!(stop, Some(Stop::Interrupted { .. }));
-        let (outcome, record) = match (result, self.plan) {
+        self.supervisor.part(None).await;
+        let interrupted = stop.as_ref().is_some_and(|missed| matches!(missed.stop, Stop::Interrupted { .. }));
+        let (outcome, record) = match (result, self.record) {
             (Some(result), _) => {
+                let Keeping { output, begin, .. } = self.keeping;
                 let mut record = Record::adopt(*result, self.findings, output, begin);
                 let kept = record.keep();
                 let worst = kept.map_or_else(|stop| stop.outcome().max(outcome), |()| outcome);
                 (worst, Some(record))
             }
-            (None, Some(plan)) => {
-                let scope = "the target's view of a run that did not come to its end".to_owned();
-                let mut record = Record::new(run_id, *plan, scope, output, begin);
-                record.known_target(self.node);
-                record.of_target();
-                for (index, case) in self.finished {
-                    // Ignored: the result is written again, and a failure reported, when it is closed.
-                    let _ = record.case(index, case);
-                }
+            (None, Some(mut record)) => {
                 record.mark_not_run(0, "the initiator did not report it");
-                self.findings.into_iter().for_each(|finding| record.finding(finding));
+                record.result.findings = self.findings;
                 (record.close(Some(outcome)), Some(record))
             }
             (None, None) => (outcome, None),
@@ -132,15 +135,29 @@ impl Target {
         Ended { outcome, record, stop, interrupted }
     }
 
+    /// Begins the result on this side, as soon as it is known what is to be measured.
+    fn begin_record(&mut self, plan: &Plan) -> Result<(), Stop> {
+        let Keeping { run, output, begin } = &self.keeping;
+        let scope = "the target's view of a run that did not come to its end".to_owned();
+        let mut record = Record::new(run.as_str(), plan.clone(), scope, output.clone(), *begin);
+        record.of_target();
+        record.rendezvous(&self.own.place, self.peer.route.clone(), self.own.route.clone());
+        record.initiator_node(self.peer.node.clone());
+        record.known_target(self.own.node.clone());
+        self.findings.iter().for_each(|finding| record.finding(finding.clone()));
+        self.record.insert(record).keep()
+    }
+
     /// Tells the initiator why this side cannot go on, and waits for its verdict.
     async fn give_up(&mut self, stop: &Stop) -> (Outcome, Option<Box<ResultFile>>) {
+        self.supervisor.stopping(stop);
         // A stuck engine must not hold on to the wire while the other side is told.
         self.supervisor.end_engine(false).await;
         let own = (stop.outcome(), None);
         let finding = stop.finding(&self.supervisor.at());
         let failed = Message::Failed { finding: Box::new(finding), outcome: stop.outcome() };
-        match tokio::time::timeout(LAST_WORD, self.supervisor.last_word(&failed)).await {
-            Ok(Ok(Message::Over { outcome, result, .. })) => (outcome, result),
+        match self.supervisor.last_word(&failed).await {
+            Some(Message::Over { outcome, result, .. }) => (outcome, result),
             _ => own,
         }
     }
@@ -151,7 +168,9 @@ impl Target {
             let answer = match message {
                 Message::Over { outcome, result, .. } => return Ok((outcome, result)),
                 Message::Finished { index, result } => {
-                    self.finished.insert(index, *result);
+                    if let Some(record) = &mut self.record {
+                        record.case(index, *result)?;
+                    }
                     continue;
                 }
                 Message::Begin { plan } => {
@@ -205,6 +224,7 @@ impl Target {
     }
 
     async fn open(&mut self, plan: Box<Plan>) -> Result<Message, Stop> {
+        self.begin_record(&plan)?;
         let environment = self.environment.with(&plan.engine_env());
         self.supervisor.engine =
             Some(Engine::spawn(Role::Target, &environment, &self.terminal).map_err(Stop::Engine)?);
@@ -214,9 +234,13 @@ impl Target {
         self.plan = Some(plan);
         match self.supervisor.work(&command, Phase::Opening, OPEN_DEADLINE).await? {
             Event::Opened(opened) => {
-                self.node.nixl = Some(opened.nixl);
+                self.own.node.nixl = Some(opened.nixl);
+                if let Some(record) = &mut self.record {
+                    record.target(self.own.node.clone(), &opened.phases);
+                }
                 Ok(Message::Opened(Box::new(TargetOpened {
-                    node: self.node.clone(),
+                    route: self.own.route.clone(),
+                    node: self.own.node.clone(),
                     region: opened.region,
                     metadata: opened.metadata,
                     phases: opened.phases,

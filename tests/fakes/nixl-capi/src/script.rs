@@ -10,6 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The environment variable that is read once, before the first call that can fail.
 pub(crate) const VARIABLE: &str = "KVWIRE_FAKE_NIXL";
 
+/// Names a file whose bytes are given as the agent's metadata.
+pub(crate) const METADATA_VARIABLE: &str = "KVWIRE_FAKE_NIXL_METADATA";
+
+/// Metadata that a test wants instead of the agent's own.
+pub(crate) fn metadata() -> Option<Vec<u8>> {
+    let path = std::env::var_os(METADATA_VARIABLE)?;
+    let bytes = std::fs::read(&path);
+    Some(bytes.unwrap_or_else(|error| misspelt(&format!("{METADATA_VARIABLE}: {error}"))))
+}
+
 /// One thing that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
