@@ -125,13 +125,16 @@ fn push_end(out: &mut String, report: &Report, paint: Paint, width: usize) {
     let counts = report.counts;
     let _ = writeln!(
         out,
-        "\n{} fail, {} warn, {} unknown, {} ok; {} worker(s) in {} file(s)",
+        "\n{} fail, {} warn, {} unknown, {} ok; {} worker(s) in {}",
         counts.fail,
         counts.warn,
         counts.unknown,
         counts.ok,
         report.judged(),
-        report.files
+        match report.processes {
+            0 => format!("{} file(s)", report.files),
+            n => format!("{} file(s) and {n} pod(s)", report.files),
+        }
     );
     let _ = write!(out, "{} ", paint.text(Tone::Heading, "verdict:"));
     push_wrapped(out, &report.verdict, 9, width);

@@ -32,6 +32,8 @@ pub struct Report {
     pub switched_off: Vec<Switched>,
     /// Files that were read.
     pub files: usize,
+    /// Processes of running pods that were judged.
+    pub processes: usize,
     /// Source lines by file and line, without secrets; for people, not in the JSON.
     #[serde(skip)]
     pub lines: Vec<(String, u32, String)>,
@@ -127,7 +129,8 @@ impl Report {
             workers,
             findings,
             switched_off,
-            files: scene.sources.files().len(),
+            files: scene.sources.files().iter().filter(|source| !source.is_process).count(),
+            processes: scene.workers.iter().filter(|worker| worker.is_process).count(),
             lines,
         }
     }

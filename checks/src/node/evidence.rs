@@ -54,6 +54,9 @@ impl Access {
     }
 }
 
+/// Where a capture notes what was looked at: `pod NAME`.
+pub(super) const PLACE: &str = "probe:place";
+
 /// Lines kept of a text file.
 pub(super) const LINES_MAX: usize = 400;
 /// Bytes kept of any file.
@@ -81,6 +84,16 @@ impl Evidence {
         if self.entries.len() < ENTRIES_MAX {
             self.entries.insert(path.into(), entry);
         }
+    }
+
+    /// Notes what was looked at, for those who judge it elsewhere: `pod NAME`.
+    pub fn set_place(&mut self, place: &str) {
+        self.add(PLACE, Entry::Text(format!("{place}\n")));
+    }
+
+    /// What was looked at, where that was noted.
+    pub fn place(&self) -> Option<&str> {
+        self.text(PLACE)
     }
 
     /// Everything, sorted by path.

@@ -1,5 +1,5 @@
 //! The same reading as a shell script, for a pod whose image has no kvwire. It needs a POSIX shell with `readlink` and
-//! `df`; `od` and `nvidia-smi` are used where they are. busybox is enough. It writes nothing but its output.
+//! `df`; `od`, `sed` and `nvidia-smi` are used where they are. busybox is enough. It writes nothing but its output.
 
 use std::fmt::Write as _;
 
@@ -43,6 +43,8 @@ s=$(df -Pk /dev/shm 2>/dev/null) && set -- ${s##*"$L"} && printf 'T probe:shm\n 
 if command -v nvidia-smi >/dev/null 2>&1; then
  q=$(nvidia-smi --query-gpu=index,uuid,pci.bus_id,name,driver_version,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max --format=csv,noheader,nounits 2>/dev/null) && {
  echo 'T probe:nvidia-smi'; printf '%s\n' "$q" | while IFS= read -r l; do printf ' %s\n' "$l"; done; }
+ q=$(nvidia-smi -q 2>/dev/null | sed -n '/^    Fabric *$/,/^    [A-Za-z]/p') && [ -n "$q" ] && {
+  echo 'T probe:nvidia-smi-fabric'; printf '%s\n' "$q" | while IFS= read -r l; do printf ' %s\n' "$l"; done; }
  q=$(nvidia-smi nvlink -s 2>/dev/null) && { echo 'T probe:nvidia-smi-nvlink'; printf '%s\n' "$q" | while IFS= read -r l; do printf ' %s\n' "$l"; done; }
 fi
 fi

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::PodArgs;
 use crate::cli::OutputArgs;
 
 /// Which form the report takes.
@@ -32,8 +33,11 @@ pub(crate) enum FailOn {
 #[derive(Debug, Args)]
 pub(crate) struct CheckEnvArgs {
     /// Manifests: files, folders, or - for standard input
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "pod", value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) pods: PodArgs,
 
     /// The NIXL version of the workers, where an image's tag does not say it
     #[arg(long, env = "KVWIRE_NIXL_VERSION", value_name = "VERSION")]

@@ -3,6 +3,7 @@
 mod container;
 mod dynamo;
 mod pod;
+mod process;
 mod values;
 
 use std::rc::Rc;
@@ -12,6 +13,8 @@ use super::worker::Worker;
 use super::yaml::{Node, Span};
 
 use container::Draft;
+
+pub(super) use process::worker as of_process;
 
 /// Variables of all workers together: a graph's own count for each of its services.
 const SETTINGS_MAX: usize = 500_000;

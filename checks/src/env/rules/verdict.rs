@@ -50,7 +50,11 @@ pub(super) fn check(scene: &Scene<'_>, out: &mut Findings<'_>) {
         }
         let status = of_worker(worker, out);
         if matches!(status, Status::Ok | Status::Skipped | Status::Warn) && worker.partial.is_none() {
-            let title = "nothing here forbids RDMA or NVLink; files cannot prove a wire";
+            let title = if worker.is_process {
+                "nothing in the environment forbids RDMA or NVLink; it cannot prove a wire"
+            } else {
+                "nothing here forbids RDMA or NVLink; files cannot prove a wire"
+            };
             let found = finding("static-check-passed", Status::Ok, title).next_step(active_test(worker));
             out.add(found, worker.span, Some(worker));
         }

@@ -3,6 +3,7 @@
 mod catalogue;
 mod hostile;
 mod manifests;
+mod processes;
 mod rules;
 mod shapes;
 

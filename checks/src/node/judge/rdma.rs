@@ -254,8 +254,9 @@ fn pcie(subject: &Subject<'_>) -> Finding {
             unknown += 1;
             continue;
         };
+        let numa = pci.numa(subject.evidence).map_or_else(|| "not known".to_owned(), |node| node.to_string());
         lines.push(format!(
-            "{} ({}): {speed} x{width}, possible {best_speed} x{best_width}",
+            "{} ({}): {speed} x{width}, possible {best_speed} x{best_width}, NUMA node {numa}",
             device.name,
             pci.address()
         ));
@@ -289,9 +290,12 @@ fn leading(text: &str) -> Option<f64> {
 fn fabrics(subject: &Subject<'_>) -> Finding {
     let id = "rdma-fabrics";
     let mut fabrics: Vec<(u64, Vec<String>)> = Vec::new();
+    let mut addresses = Vec::new();
     for (name, _, port) in all_ports(subject).filter(|(_, _, port)| port.is_active() && port.is_infiniband())
     {
         let Some(gid) = port.gids.first() else { continue };
+        addresses.push(format!("{name}: UCX takes {gid}"));
+        addresses.extend(port.gids.iter().skip(1).map(|gid| format!("{name}: also {gid}")));
         let prefix = gid.subnet_prefix();
         match fabrics.iter_mut().find(|(known, _)| *known == prefix) {
             Some((_, ports)) => ports.push(name),
@@ -309,7 +313,7 @@ fn fabrics(subject: &Subject<'_>) -> Finding {
     };
     let lines =
         fabrics.iter().map(|(prefix, ports)| format!("subnet prefix {prefix:016x}: {}", ports.join(", ")));
-    let lines: Vec<String> = lines.collect();
+    let lines: Vec<String> = lines.chain(addresses).collect();
     if fabrics.len() > 1 || layers.len() > 1 {
         let what = if fabrics.len() > 1 {
             "InfiniBand ports of different subnets"
@@ -378,6 +382,11 @@ fn congestion(subject: &Subject<'_>) -> Finding {
     }
     for (path, entry) in subject.evidence.below("/sys/class/net").filter(|(path, _)| path.contains("/ecn/")) {
         if let Entry::Text(text) = entry {
+            lines.push(format!("{path}: {}", text.trim()));
+        }
+    }
+    for (path, entry) in subject.evidence.below("/sys/class/infiniband") {
+        if let (true, Entry::Text(text)) = (path.ends_with("/traffic_class"), entry) {
             lines.push(format!("{path}: {}", text.trim()));
         }
     }
