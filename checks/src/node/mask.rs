@@ -50,6 +50,10 @@ impl Mask {
         if SECRET_FILES.contains(&path) || path == PLACE {
             return format!("masked-{}\n", self.number(text.trim()));
         }
+        // A URL names a host, however it is written.
+        if path.starts_with("env:") && text.contains("://") {
+            return format!("masked-{}\n", self.number(text.trim()));
+        }
         if path.ends_with("/information") {
             let kept = text.lines().filter(|line| !line.contains("UUID"));
             return kept.fold(String::new(), |all, line| all + &self.words(line) + "\n");
@@ -163,13 +167,23 @@ mod tests {
         add("/gids/2", "fec0:0000:0000:0007:f652:14ff:fe01:0203\n");
         add("/gids/3", "fec0:0000:0000:0007:0000:0000:0000:0009\n");
         add("/note", "node-17.example has 192.168.1.2, GPU-12ab-34 and f452:1403:0012:3456\n");
+        add("env:NIXL_ETCD_ENDPOINTS", "http://etcd.example.org:2379\n");
         add("/z/fabric", "cluster 0123456789abcdef0123456789abcdef\n");
         add("/sys/x", "0000:17:00.0 and 32.0 GT/s\n");
         let masked = evidence.masked();
         let text = masked.to_capture();
-        for secret in
-            ["node-17", "c0a8", "192.168", "12ab", "1403", "f652:14ff", "secret", "0007", "89abcdef0123"]
-        {
+        for secret in [
+            "node-17",
+            "c0a8",
+            "192.168",
+            "12ab",
+            "1403",
+            "f652:14ff",
+            "secret",
+            "0007",
+            "89abcdef0123",
+            "example",
+        ] {
             assert!(!text.contains(secret), "{secret} is still in\n{text}");
         }
         let gid = |at: u32| masked.text(&format!("/gids/{at}")).unwrap().parse::<Ipv6Addr>().unwrap();

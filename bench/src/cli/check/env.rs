@@ -36,9 +36,6 @@ pub(crate) struct CheckEnvArgs {
     #[arg(required_unless_present = "pod", value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
 
-    #[command(flatten)]
-    pub(crate) pods: PodArgs,
-
     /// The NIXL version of the workers, where an image's tag does not say it
     #[arg(long, env = "KVWIRE_NIXL_VERSION", value_name = "VERSION")]
     pub(crate) nixl_version: Option<String>,
@@ -58,6 +55,9 @@ pub(crate) struct CheckEnvArgs {
     /// Configuration with rules to switch off [default: .kvwire.yaml here, when there is one]
     #[arg(long, env = "KVWIRE_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) pods: PodArgs,
 
     /// Form of the report
     #[arg(

@@ -26,11 +26,11 @@ pub(crate) struct CheckArgs {
     /// Judge these manifests too: a file or folder, or - for standard input; may be given several times
     #[arg(long, env = "KVWIRE_MANIFEST", value_name = "PATH", value_delimiter = ',')]
     pub(crate) manifest: Vec<PathBuf>,
-    #[command(flatten)]
-    pub(crate) pods: PodArgs,
     /// NIXL's C library, or a folder that contains it [default: search]
     #[arg(long, env = "KVWIRE_NIXL_LIB", value_name = "PATH")]
     pub(crate) nixl_lib: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pods: PodArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

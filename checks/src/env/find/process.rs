@@ -120,15 +120,21 @@ fn changed(pod: &PodProcesses, engine: &Process) -> Vec<String> {
         return vec![format!("the environment of {} may not be read", told(first))];
     };
     let after = engine.environment.as_deref().unwrap_or_default();
-    let differs = after.iter().filter(|(name, value)| {
-        super::super::catalogue::catalogue().get(name).is_some()
-            && before.iter().find(|(other, _)| other == name).map(|(_, value)| value) != Some(value)
-    });
-    differs
-        .map(|(name, value)| {
-            format!("set on the way from {}: {name}={}", told(first), secret::value(name, value))
-        })
-        .collect()
+    let decides = |name: &str| super::super::catalogue::catalogue().get(name).is_some();
+    let value = |all: &[(String, String)], name: &str| {
+        all.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+    };
+    let set = after
+        .iter()
+        .filter(|(name, text)| decides(name) && value(before, name).as_ref() != Some(text))
+        .map(|(name, text)| {
+            format!("set on the way from {}: {name}={}", told(first), secret::value(name, text))
+        });
+    let lost = before
+        .iter()
+        .filter(|(name, _)| decides(name) && value(after, name).is_none())
+        .map(|(name, _)| format!("taken away on the way from {}: {name}", told(first)));
+    set.chain(lost).collect()
 }
 
 /// `process 7 (vllm serve)`

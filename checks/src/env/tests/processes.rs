@@ -76,13 +76,14 @@ fn the_engine_counts_and_not_the_shell_that_starts_it() {
         &[pod(
             "decode-0",
             &[
-                (1, shell, Some("UCX_LOG_LEVEL=warn\n")),
+                (1, shell, Some("UCX_LOG_LEVEL=warn\nUCX_IB_SL=1\n")),
                 (7, VLLM, Some("UCX_LOG_LEVEL=warn\nUCX_TLS=rc,cuda_copy\n")),
             ],
         )],
     );
     assert_eq!(value(&report, "decode-0", "UCX_TLS"), Some("rc,cuda_copy"));
     expect(&report, "process-environment", Fine, "set on the way from process 1 (sh -c");
+    expect(&report, "process-environment", Fine, "taken away on the way from process 1");
 }
 
 #[test]
