@@ -1,9 +1,9 @@
-//! `kvwire check node` and `kvwire check nixl` on this machine, from captures, and in a container of namespaces (podman needs
-//! a control group of its own, which a machine in a container cannot give).
+//! `kvwire check node` and `kvwire check nixl` on this machine, from captures, and in containers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use kvwire_tests::{Ended, Kubectl, Nixl, RUNS_HERE, kvwire, kvwire_command, pair};
@@ -200,64 +200,95 @@ fn without_a_nixl_the_way_to_one_is_named() {
     assert!(ended.stderr.contains("--nixl-lib"), "{ended}");
 }
 
-/// What a container without settings is, made of namespaces: processes, mounts and IPC of its own, a /dev with nothing but
+/// What a container without settings is, made of nothing but namespaces: processes, mounts and IPC of its own, a /dev with
 /// the usual nodes, 8 MiB of shared memory, 64 KiB of locked memory and no IPC_LOCK, on a node whose sysfs lists two RDMA
-/// devices. `$TOOLS` is its PATH; `$NODE` is a device node that it gets.
-const CONTAINER: &str = r#"
+/// devices. `$NODE` is a device node that it gets.
+const NAMESPACES: &str = r#"
 set -e
 mount --make-rprivate /
-mount -t tmpfs none "$FOLDER/dev"
-cp -a /dev/null /dev/zero /dev/urandom "$FOLDER/dev"
-[ -z "$NODE" ] || { mkdir -p "$FOLDER/dev/infiniband"; mknod "$FOLDER/dev/infiniband/$NODE" c 1 3; }
-mkdir "$FOLDER/dev/shm"
-mount -t tmpfs -o size=8m none "$FOLDER/dev/shm"
-mount --rbind "$FOLDER/dev" /dev
+mount -t tmpfs none "$FOLDER/root/dev"
+cp -a /dev/null /dev/zero /dev/urandom "$FOLDER/root/dev"
+[ -z "$NODE" ] || { mkdir -p "$FOLDER/root/dev/infiniband"; mknod "$FOLDER/root/dev/infiniband/$NODE" c 1 3; }
+mkdir "$FOLDER/root/dev/shm"
+mount -t tmpfs -o size=8m none "$FOLDER/root/dev/shm"
+mount --rbind "$FOLDER/root/dev" /dev
 mount --bind "$SYS" /sys
 ulimit -l 64
-exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock env PATH="$TOOLS" "$@"
+PATH="$FOLDER/root/tools" && [ -z "$KVWIRE" ] || PATH="$KVWIRE:$PATH"
+export PATH
+exec /usr/bin/setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock "$FOLDER/root/tools/env" "$@"
 "#;
 
-/// The report of a pod that is such a container, with these folders as its PATH.
-fn in_container(tools: &str, node: &str) -> Ended {
+/// The same by Debian's podman. It gets control groups that it understands, also on a machine that is a container itself.
+const PODMAN: &str = r#"
+set -e
+mount --make-rprivate /
+umount -R /sys/fs/cgroup
+if grep -q ':devices:' /proc/1/cgroup; then
+    mount -t tmpfs tmpfs /sys/fs/cgroup
+    for controller in cpu cpuacct cpuset memory devices freezer blkio pids; do
+        mkdir "/sys/fs/cgroup/$controller"
+        mount -t cgroup -o "$controller" cgroup "/sys/fs/cgroup/$controller"
+    done
+    mkdir /sys/fs/cgroup/systemd
+    mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
+else
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup
+fi
+mount -t tmpfs tmpfs /run
+path=/tools && [ -z "$KVWIRE" ] || path=/kvwire:/tools
+exec podman --log-level error --root "$FOLDER/store" --runroot /run/store --cgroup-manager cgroupfs --events-backend file \
+    run --rm --network none --cap-drop all --shm-size 8m --ulimit memlock=65536:65536 --ulimit nofile=1024:1024 \
+    --ulimit nproc=1024:1024 ${NODE:+--device "/dev/null:/dev/infiniband/$NODE"} ${KVWIRE:+--volume "$KVWIRE:/kvwire:ro"} \
+    --volume /usr:/usr:ro --volume "$SYS:/sys:ro" --env "PATH=$path" --rootfs "$FOLDER/root" "$@"
+"#;
+
+/// The report of a pod that is such a container. Its PATH has every tool of busybox and, where asked for, kvwire.
+fn in_container(setup: &str, with_kvwire: bool, node: &str) -> Ended {
     let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("dev")).unwrap();
-    let setup = folder.path().join("setup");
-    fs::write(&setup, CONTAINER).unwrap();
+    let root = folder.path().join("root");
+    for name in ["dev", "etc", "kvwire", "proc", "sys", "tmp", "tools", "usr"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    for name in ["lib", "lib64"] {
+        std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name)).unwrap();
+    }
+    applets(&root.join("tools"));
+    fs::write(folder.path().join("setup"), setup).unwrap();
     let sys = concat!(env!("CARGO_MANIFEST_DIR"), "/../checks/tests/fixtures/rxe-active/sys");
+    let program = if with_kvwire { kvwire().parent().unwrap().display().to_string() } else { String::new() };
+    let folder = folder.path().display();
     let kubectl = Kubectl::new(&format!(
-        "while [ \"$1\" != -- ]; do shift; done; shift\nexport FOLDER='{}' SYS='{sys}' TOOLS='{tools}' NODE='{node}'\n\
-         exec unshare --mount --pid --fork --mount-proc --ipc sh '{}' \"$@\"",
-        folder.path().display(),
-        setup.display()
+        "while [ \"$1\" != -- ]; do shift; done; shift\nexport FOLDER='{folder}' SYS='{sys}' KVWIRE='{program}' NODE='{node}'\n\
+         export PATH=/usr/bin:/bin:/usr/sbin:/sbin\n\
+         exec unshare --mount --pid --fork --mount-proc --ipc --cgroup bash '{folder}/setup' \"$@\""
     ));
     let ended = kvwire_command("check")
         .args(["node", "--pod", "decode-0", "--json"])
-        .env("PATH", &format!("{}:/usr/sbin:/sbin", kubectl.path()))
+        .env("PATH", &kubectl.path())
         .run();
     assert_eq!(kubectl.calls().len(), 1, "one exec\n{ended}");
     ended
 }
 
 /// Every tool of busybox, and nothing else.
-fn applets() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let listed = Command::new("busybox").arg("--list").output().expect("busybox; run: scripts/need busybox");
-    let busybox = Command::new("sh").args(["-c", "command -v busybox"]).output().unwrap();
-    let busybox = String::from_utf8(busybox.stdout).unwrap().trim().to_owned();
-    for name in String::from_utf8(listed.stdout).unwrap().lines() {
-        std::os::unix::fs::symlink(&busybox, folder.path().join(name)).unwrap();
+fn applets(folder: &Path) {
+    let found = Command::new("sh").args(["-c", "command -v busybox"]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap().trim().to_owned();
+    assert!(!found.is_empty(), "busybox is missing; run: scripts/need busybox");
+    fs::copy(&found, folder.join("busybox")).unwrap();
+    let listed = Command::new(&found).arg("--list").output().unwrap();
+    for name in String::from_utf8(listed.stdout).unwrap().lines().filter(|name| *name != "busybox") {
+        std::os::unix::fs::symlink("busybox", folder.join(name)).unwrap();
     }
-    folder
 }
 
-#[test]
-fn netns_a_container_with_nothing_allowed_is_judged_as_such_by_busybox_and_by_kvwire() {
-    let tools = applets();
-    let tools = tools.path().display().to_string();
-    let by_shell = in_container(&tools, "");
+/// Judges the container by busybox and by kvwire in it.
+fn assert_nothing_is_allowed(setup: &str) {
+    let by_shell = in_container(setup, false, "");
     assert_eq!(by_shell.code, 1, "{by_shell}");
     let report = json(&by_shell);
-    assert_eq!(report["checks"][0]["evidence"][0], "read by shell");
+    assert_eq!(report["checks"][0]["evidence"][0], "read by shell", "{by_shell}");
     assert_eq!(status(&report, "rdma-usable"), "fail", "listed, and no node in /dev: {report}");
     assert_eq!(status(&report, "rdma-port"), "ok", "{report}");
     assert_eq!(status(&report, "memlock"), "fail", "{report}");
@@ -270,8 +301,7 @@ fn netns_a_container_with_nothing_allowed_is_judged_as_such_by_busybox_and_by_kv
     assert_eq!(fact("/dev/shm"), "8 MiB");
     assert_eq!(fact("RDMA devices"), "2 listed, 0 usable, 0 with an active port");
 
-    let with_kvwire = in_container(&format!("{}:{tools}", kvwire().parent().unwrap().display()), "");
-    let other = json(&with_kvwire);
+    let other = json(&in_container(setup, true, ""));
     assert!(other["checks"][0]["evidence"][0].as_str().unwrap().starts_with("read by kvwire "), "{other}");
     let statuses = |report: &Value| -> Vec<(Value, Value)> {
         let checks = report["checks"].as_array().unwrap();
@@ -279,8 +309,18 @@ fn netns_a_container_with_nothing_allowed_is_judged_as_such_by_busybox_and_by_kv
     };
     assert_eq!(statuses(&report), statuses(&other), "one node, two readers");
 
-    let given = json(&in_container(&tools, "uverbs0"));
+    let given = json(&in_container(setup, false, "uverbs0"));
     assert_eq!(status(&given, "rdma-usable"), "warn", "one of two devices is given: {given}");
+}
+
+#[test]
+fn netns_a_container_of_namespaces_with_nothing_allowed_is_judged_as_such() {
+    assert_nothing_is_allowed(NAMESPACES);
+}
+
+#[test]
+fn netns_a_container_of_podman_with_nothing_allowed_is_judged_as_such() {
+    assert_nothing_is_allowed(PODMAN);
 }
 
 #[test]
