@@ -77,7 +77,11 @@ fn options(args: &CheckEnvArgs) -> Result<Options, String> {
     Ok(Options { versions, waivers, ..Options::default() })
 }
 
-fn configuration(named: Option<&Path>) -> Result<Configuration, String> {
+/// The configuration that is named, or the one that lies here.
+///
+/// # Errors
+/// It cannot be read, or is none: a sentence.
+pub(super) fn configuration(named: Option<&Path>) -> Result<Configuration, String> {
     let path = match named {
         Some(path) => path.to_owned(),
         None => {

@@ -108,14 +108,12 @@ pub(super) async fn check(args: &CheckArgs, terminal: &Terminal) -> Result<Optio
         extend(&mut places, "local host", found);
     }
     // A pod that could not be looked into is said to be so once.
-    let (pods_seen, _): (Vec<Pod>, Vec<Pod>) = pods
-        .iter()
-        .cloned()
-        .partition(|pod| nodes.iter().any(|node| node.place == format!("pod {}", pod.name)));
+    let is_seen = |pod: &&Pod| nodes.iter().any(|node| node.place == format!("pod {}", pod.name));
+    let pods_seen: Vec<Pod> = pods.iter().filter(is_seen).cloned().collect();
     for pod in &pods_seen {
         extend(&mut places, &format!("pod {}", pod.name), nixl::in_pod(pod, &pods).await);
     }
-    let declared = declared(&args.manifest, &pods_seen).await;
+    let declared = declared(&args.manifest, &pods_seen).await?;
     if let [first, second] = nodes.as_slice() {
         places.push((
             format!("{} and {}", first.place, second.place),
@@ -126,14 +124,15 @@ pub(super) async fn check(args: &CheckArgs, terminal: &Terminal) -> Result<Optio
 }
 
 /// What the manifests and the environments of the pods' processes say.
-async fn declared(manifests: &[PathBuf], pods: &[Pod]) -> Vec<Check> {
+async fn declared(manifests: &[PathBuf], pods: &[Pod]) -> Result<Vec<Check>, Problem> {
     if manifests.is_empty() && pods.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
+    let waivers = super::env::configuration(None).map_err(Problem::usage)?.waivers;
     let (processes, found) = processes::read_all(pods).await;
-    let options = Options { pods: processes, found, ..Options::default() };
+    let options = Options { waivers, pods: processes, found, ..Options::default() };
     let report = env::check(manifests, &mut std::io::stdin().lock(), &options);
-    report.findings.into_iter().map(of_manifest).collect()
+    Ok(report.findings.into_iter().map(of_manifest).collect())
 }
 
 /// A finding about a manifest or an environment: its place is the line.

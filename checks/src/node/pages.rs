@@ -103,7 +103,7 @@ pub const PAGES: &[Page] = pages! {
         "Ports of different subnets or link layers are active, and UCX may pair ports that cannot reach each other.",
         "cat /sys/class/infiniband/*/ports/*/gids/0", "Set UCX_NET_DEVICES to the ports of the fabric that both sides share.", User;
     "roce-congestion", "Retransmissions and congestion marks on RoCE",
-        "The network loses or delays packets: PFC or ECN is not set up end to end.",
+        "The network loses or delays packets: PFC or ECN is not set up end to end. Pauses by priority (PFC) are normal; discards are not.",
         "cat /sys/class/infiniband/*/ports/*/hw_counters/out_of_sequence; ethtool -S DEV", "See whether the counters rise during a run; then have the switches' PFC and ECN looked at.", Admin;
     "efa-ucx", "UCX on Amazon EFA",
         "UCX uses EFA from 1.19 on and without emulation from 1.20 on; engines take the UCX backend unless told otherwise.",

@@ -390,12 +390,33 @@ fn congestion(subject: &Subject<'_>) -> Finding {
             lines.push(format!("{path}: {}", text.trim()));
         }
     }
-    lines.push(
-        "priority flow control (PFC) is not shown by sysfs: see `ethtool -S DEV` (rx_prio*_pause)".to_owned(),
-    );
+    let mut discards = Vec::new();
+    let mut flow_control = Vec::new();
+    for (path, entry) in subject.evidence.below("probe:ethtool") {
+        let Entry::Text(text) = entry else { continue };
+        let interface = path.rsplit('/').next().unwrap_or_default();
+        let counted = |line: &&str| line.rsplit(' ').next() != Some("0");
+        let nonzero: Vec<&str> = text.lines().filter(counted).collect();
+        if nonzero.iter().any(|line| line.contains("discard")) {
+            discards.push(interface);
+        }
+        let told = if nonzero.is_empty() { "all zero".to_owned() } else { nonzero.join(", ") };
+        flow_control.push(format!("{interface}: priority flow control (PFC): {told}"));
+    }
+    if flow_control.is_empty() {
+        flow_control.push("no counter of priority flow control (PFC) could be read; with ethtool: `ethtool -S DEV` (rx_prio*_pause)".to_owned());
+    }
+    lines.extend(flow_control);
     if seen == 0 {
         return Finding::new(id, Status::Unknown, "no congestion or loss counter could be read")
             .evidence(lines);
+    }
+    if lossy.is_empty() && !discards.is_empty() {
+        let title = format!("packets were discarded for want of room on {}", discards.join(", "));
+        return Finding::new(id, Status::Warn, title)
+            .detail("flow control did not stop the sender in time: no priority is lossless, or its buffer is too small")
+            .evidence(lines)
+            .next_step("read the counters again after a run; when they rise, have the network's PFC settings looked at");
     }
     if lossy.is_empty() {
         return Finding::new(id, Status::Ok, "no retransmission was counted on a RoCE port").evidence(lines);

@@ -552,6 +552,25 @@ fn counted_retransmissions_are_a_warning_and_unreadable_counters_unknown() {
         Status::Unknown,
         "no congestion",
     );
+    let paused = |text: &str| Tree::host().mlx5_roce("mlx5_0", 0).file("probe:ethtool/eth0", text);
+    expect(
+        &paused("rx_prio3_pause 12\nrx_prio0_discards 0"),
+        "roce-congestion",
+        Status::Ok,
+        "(PFC): rx_prio3_pause 12",
+    );
+    expect(
+        &paused("rx_prio3_discards 4"),
+        "roce-congestion",
+        Status::Warn,
+        "discarded for want of room on eth0",
+    );
+    expect(
+        &Tree::host().mlx5_roce("mlx5_0", 0),
+        "roce-congestion",
+        Status::Ok,
+        "no counter of priority flow",
+    );
 }
 
 #[test]
