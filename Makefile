@@ -60,7 +60,7 @@ setup: toolchain $(NEEDS_NIXL) ## get what building and running needs
 	@:
 
 setup-tests: setup nixl-$(NIXL_OLDEST) schemas kubectl ## get what the tests need as well
-	@scripts/need etcd ip openssl chromium
+	@scripts/need etcd ip openssl chromium busybox
 
 build: toolchain ## build everything (debug)
 	@cargo build --workspace

@@ -60,6 +60,41 @@ fn reports_fit_the_schema_and_damaged_ones_do_not() {
 }
 
 #[test]
+fn every_finding_about_pods_processes_and_nixl_has_a_page() {
+    let sources = [
+        include_str!("kubectl.rs"),
+        include_str!("nixl.rs"),
+        include_str!("node.rs"),
+        include_str!("offer.rs"),
+        include_str!("processes.rs"),
+    ];
+    let mut seen = 0;
+    for source in sources {
+        let code = source.split("#[cfg(test)]").next().unwrap();
+        let forms = ["let id = \"", "ID: &str = \"", "Finding::new(\"", ", \"nixl-", "\"nixl:"];
+        for form in forms {
+            let prefix = form.split('"').nth(1).unwrap();
+            for id in code.split(form).skip(1).filter_map(|rest| rest.split('"').next()) {
+                let id = format!("{prefix}{id}");
+                // Ids of a run's findings, which are renamed here.
+                if matches!(id.as_str(), "nixl-missing" | "nixl-unusable") {
+                    continue;
+                }
+                assert!(checks::node::page(&id).is_some(), "{id} has no page");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 8, "the sources were not understood: {seen}");
+    // What is said about a process that runs has more than a rule: who can mend it, and how to see it by hand.
+    let running = ["process-", "declared-", "undeclared"];
+    for rule in RULES.iter().filter(|rule| running.iter().any(|prefix| rule.id.starts_with(prefix))) {
+        let page = checks::node::page(rule.id).unwrap_or_else(|| panic!("{} has no page", rule.id));
+        assert!(!page.cause.is_empty() && !page.confirm.is_empty() && !page.fix.is_empty());
+    }
+}
+
+#[test]
 fn the_reference_page_is_that_of_the_catalogue() {
     let mut page = String::from(
         "<!-- Written by `make docs` from the rules and the catalogue; do not edit. -->\n\n# Reference of `kvwire check env`\n\n## Findings\n\n| id | what it looks for | why it matters | what to do |\n|---|---|---|---|\n",

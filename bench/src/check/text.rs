@@ -136,7 +136,10 @@ fn push_end(out: &mut String, report: &Report, paint: Paint, width: usize) {
         counts.unknown,
         counts.ok,
         several(report.judged(), "worker"),
-        several(report.files, "file")
+        match report.processes {
+            0 => several(report.files, "file"),
+            n => format!("{} and {}", several(report.files, "file"), several(n, "pod")),
+        }
     );
     let _ = write!(out, "{} ", paint.text(Tone::Heading, "verdict:"));
     push_wrapped(out, &report.verdict, 9, width);

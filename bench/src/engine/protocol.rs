@@ -108,6 +108,20 @@ pub(crate) struct Trial {
     pub(crate) memory_kinds: Vec<String>,
     /// Steps in order: `agent`, `plugins`, `backend`, `host memory`, `loopback`; the last one may have failed.
     pub(crate) steps: Vec<Step>,
+    /// Registration of GPU memory, beside the steps: a machine without a GPU fails none.
+    pub(crate) gpu_memory: Attempt,
+}
+
+/// How something came out that is tried only where it can be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Attempt {
+    /// It worked.
+    Done,
+    /// It did not, and why.
+    Failed(String),
+    /// It was not tried, and why.
+    Skipped(String),
 }
 
 /// One step of a trial.

@@ -38,6 +38,9 @@ pub(crate) struct ResultFile {
     pub(crate) plan: Plan,
     /// Host and software of each side; null for a side that was never heard of.
     pub(crate) nodes: Sides<Node>,
+    /// What the reports of the two nodes differ in; empty where they are alike, or one has none.
+    #[serde(default)]
+    pub(crate) node_differences: Vec<NodeDifference>,
     /// Memory the payload lay in on each side, for example `host memory`.
     #[serde(default)]
     pub(crate) memory: Sides<String>,
@@ -60,6 +63,17 @@ pub(crate) struct ResultFile {
     pub(crate) descriptor_costs: Vec<DescriptorCost>,
     /// Every judgement, with its evidence.
     pub(crate) findings: Vec<Finding>,
+}
+
+/// A fact that is not the same on both nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct NodeDifference {
+    /// What, for example `port rate`.
+    pub(crate) name: String,
+    /// How it is on the initiator's node; null when it is not known there.
+    pub(crate) initiator: Option<String>,
+    /// How it is on the target's node; null when it is not known there.
+    pub(crate) target: Option<String>,
 }
 
 /// One value for each side of a transfer.

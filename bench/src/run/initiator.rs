@@ -146,6 +146,8 @@ impl Initiator {
     fn compare_nodes(&mut self) -> Result<(), Stop> {
         let Some(target) = self.record.result.nodes.target.as_ref() else { return Ok(()) };
         let judged = nodes::judge(&self.node, target, &self.plan);
+        let differences = nodes::differences(&self.node, target);
+        self.record.node_differences(differences);
         self.record.initiator_node(self.node.clone());
         match judged {
             Ok(findings) => {

@@ -11,8 +11,8 @@ use crate::measure::descriptor_cost::descriptor_costs;
 use crate::plan::{Case, Plan};
 use crate::report::json;
 use crate::report::model::{
-    CaseResult, CaseStatus, Descriptors, KvCase, MINOR, Outcome as Stated, Phase, Registration, Rendezvous,
-    ResultFile, Run, SCHEMA, Side, Sides, Verdict, Verification,
+    CaseResult, CaseStatus, Descriptors, KvCase, MINOR, NodeDifference, Outcome as Stated, Phase,
+    Registration, Rendezvous, ResultFile, Run, SCHEMA, Side, Sides, Verdict, Verification,
 };
 use crate::verdict::{Outcome, judge};
 use crate::workload::KvShape;
@@ -56,6 +56,7 @@ impl Record {
             },
             plan,
             nodes: Sides::default(),
+            node_differences: Vec::new(),
             memory: Sides::default(),
             startup: Sides::default(),
             registration: Sides::default(),
@@ -97,6 +98,11 @@ impl Record {
     /// Notes who the initiator is, before its engine is open.
     pub(crate) fn initiator_node(&mut self, node: Node) {
         self.result.nodes.initiator = Some(node);
+    }
+
+    /// Marks what the two nodes differ in.
+    pub(crate) fn node_differences(&mut self, differences: Vec<NodeDifference>) {
+        self.result.node_differences = differences;
     }
 
     /// Notes where and how the two sides met.

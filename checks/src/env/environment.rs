@@ -216,6 +216,17 @@ impl Environment {
         }
     }
 
+    /// Adds a variable as a running process has it: its value is final.
+    pub(super) fn add_process(&mut self, name: &str, value: &str, span: Span) {
+        self.set(Setting {
+            name: name.to_owned(),
+            content: Content::Text(value.to_owned()),
+            origin: "process",
+            span,
+            overrides: Vec::new(),
+        });
+    }
+
     /// Adds an `env` that is a mapping of names to values, as profiles have.
     pub(super) fn add_map(&mut self, map: &Node, origin: &'static str) {
         for (key, value) in map.entries() {

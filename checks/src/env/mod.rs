@@ -9,6 +9,7 @@ mod kustomize;
 mod launch;
 mod lists;
 mod patch;
+mod process;
 mod report;
 mod rules;
 mod secret;
@@ -30,6 +31,7 @@ use std::rc::Rc;
 
 pub use catalogue::{Catalogue, Effect, Entry, Owner, catalogue};
 pub use contract::{Check, Counts};
+pub use process::{PodProcesses, process_script};
 pub use report::{Report, SettingView, Switched, WorkerView};
 pub use rules::{RULES, Rule, rule, worse};
 pub use secret::text as without_secrets;
@@ -53,6 +55,10 @@ pub struct Options {
     pub waivers: Vec<Waiver>,
     /// kubectl, for kustomizations that are beyond the reader here; none where it is not installed.
     pub kubectl: Option<PathBuf>,
+    /// Running pods that are judged by what arrived in their processes, and compared with the manifests.
+    pub pods: Vec<PodProcesses>,
+    /// What was found before: pods that could not be looked into.
+    pub found: Vec<Finding>,
 }
 
 /// Reads and judges the manifests below `paths`; `-` is `stdin`.
@@ -65,8 +71,14 @@ pub fn check(paths: &[PathBuf], stdin: &mut dyn Read, options: &Options) -> Repo
     hide_secrets(&mut sources, &input.documents);
     let maps = config_maps(&input.documents);
     let mut hide = Vec::new();
-    let (workers, around) = find::workers(&input.documents, &maps, &mut hide);
+    let (mut workers, around) = find::workers(&input.documents, &maps, &mut hide);
     hide.into_iter().for_each(|span| sources.hide(span));
+    findings.extend(options.found.iter().map(|found| (found.clone(), Span::default())));
+    for pod in &options.pods {
+        let (worker, finding) = find::of_process(pod, &mut sources);
+        findings.push((finding, Span::default()));
+        workers.extend(worker);
+    }
     let scene = rules::Scene::new(&workers, &around, &sources, options.versions);
     findings.extend(rules::judge(&scene));
     if around.is_cut {

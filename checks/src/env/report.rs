@@ -34,6 +34,8 @@ pub struct Report {
     pub switched_off: Vec<Switched>,
     /// Files that were read.
     pub files: usize,
+    /// Processes of running pods that were judged.
+    pub processes: usize,
     /// Source lines by file and line, without secrets; for people, not in the JSON.
     #[serde(skip)]
     pub lines: BTreeMap<(String, u32), String>,
@@ -132,7 +134,8 @@ impl Report {
             workers,
             findings,
             switched_off,
-            files: scene.sources.files().len(),
+            files: scene.sources.files().iter().filter(|source| !source.is_process).count(),
+            processes: scene.workers.iter().filter(|worker| worker.is_process).count(),
             lines,
         }
     }

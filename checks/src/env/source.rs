@@ -36,6 +36,8 @@ pub(super) struct Source {
     lines: Vec<usize>,
     /// Lines that hold the data of a Secret.
     hidden: Vec<(u32, u32)>,
+    /// It is the environment of a running process and no file.
+    pub is_process: bool,
 }
 
 /// All texts that were read.
@@ -55,7 +57,23 @@ impl Sources {
         lines.extend(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1));
         let index = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
         self.by_path.extend(path.clone().map(|path| (path, index)));
-        self.files.push(Source { name, path, text: Rc::from(text), lines, hidden: Vec::new() });
+        self.files.push(Source {
+            name,
+            path,
+            text: Rc::from(text),
+            lines,
+            hidden: Vec::new(),
+            is_process: false,
+        });
+        index
+    }
+
+    /// Adds what a process was started with as if it were a text, so that findings can point into it.
+    pub(super) fn add_process(&mut self, name: String, text: &str) -> u32 {
+        let index = self.add(name, None, text);
+        if let Some(source) = self.files.get_mut(index as usize) {
+            source.is_process = true;
+        }
         index
     }
 

@@ -192,6 +192,8 @@ pub(super) struct Worker {
     pub span: Span,
     /// Why the files do not state all of it; empty when they do.
     pub partial: Option<String>,
+    /// It is a process of a running pod, of which the environment and the command line are known and nothing else.
+    pub is_process: bool,
     /// The image.
     pub image: Option<Placed>,
     /// How it is started.

@@ -132,6 +132,7 @@ pub(crate) fn passed() -> ResultFile {
         },
         plan: plan(),
         nodes,
+        node_differences: Vec::new(),
         memory: both("host memory"),
         rendezvous: Rendezvous::default(),
         startup: Sides {

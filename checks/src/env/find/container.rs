@@ -53,6 +53,8 @@ pub(super) struct Draft {
     pub(super) partial: Option<String>,
     /// It counts as a worker only when something in it shows that it is one.
     pub(super) must_show: bool,
+    /// What a running process sees, instead of what manifests say.
+    pub(super) process: Option<Environment>,
 }
 
 impl Draft {
@@ -85,6 +87,7 @@ impl Draft {
             patch: false,
             partial: None,
             must_show: false,
+            process: None,
         }
     }
 
@@ -92,7 +95,8 @@ impl Draft {
     pub(super) fn finish(mut self, maps: &Maps, hide: &mut Vec<Span>) -> Option<Worker> {
         let launch = self.script.take().unwrap_or_else(|| Launch::read(&self.container));
         let image = self.container.get("image").and_then(placed);
-        let mut env = self.environment(maps, hide);
+        let is_process = self.process.is_some();
+        let mut env = self.process.take().unwrap_or_else(|| self.environment(maps, hide));
         env.add_launch(&launch);
         let (engine, dynamo) = self.engine(&launch, image.as_ref());
         let pod = self.pod(maps);
@@ -131,6 +135,7 @@ impl Draft {
             dynamo,
             span: self.span,
             partial,
+            is_process,
             image,
             launch,
             env,

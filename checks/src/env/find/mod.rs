@@ -4,6 +4,7 @@ mod container;
 mod dynamo;
 mod placement;
 mod pod;
+mod process;
 mod values;
 
 use std::rc::Rc;
@@ -14,6 +15,8 @@ use super::yaml::{Node, Span};
 
 use container::Draft;
 pub(super) use container::SETTINGS_FILES;
+
+pub(super) use process::worker as of_process;
 
 /// Variables of all workers together: a graph's own count for each of its services.
 const SETTINGS_MAX: usize = 500_000;

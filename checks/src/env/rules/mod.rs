@@ -1,5 +1,6 @@
 //! The rules. Each looks at one worker or at the two sides together and states findings.
 
+mod arrived;
 mod backend;
 mod entries;
 mod names;
@@ -68,6 +69,10 @@ impl<'a> Scene<'a> {
     /// What belongs together with a worker: one graph, or what lies in one folder.
     pub(super) fn group(&self, worker: &Worker) -> String {
         let file = self.sources.file(worker.span.file);
+        if worker.is_process {
+            // The pods that were asked for belong together.
+            return "\0".to_owned();
+        }
         if worker.dynamo {
             return format!("{}\0{}", file.map_or("", |f| f.name.as_str()), worker.object);
         }
@@ -297,6 +302,7 @@ pub(super) fn judge(scene: &Scene<'_>) -> Vec<(Finding, Span)> {
     }
     pairs::check(scene, &mut findings);
     placement::sizes(scene, &mut findings);
+    arrived::check(scene, &mut findings);
     verdict::check(scene, &mut findings);
     findings.into_inner()
 }

@@ -9,7 +9,7 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
     claims(worker, out);
     gke_networks(worker, out);
     shared_memory(worker, out);
-    if worker.partial.is_some() {
+    if worker.partial.is_some() || worker.is_process {
         return;
     }
     fabric(scene, worker, out);

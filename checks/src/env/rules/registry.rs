@@ -232,6 +232,24 @@ rules! {
     "env-from-unseen", "Variables may come from a Secret or ConfigMap that is not in the input",
     "A transport variable could be set there unseen.",
     "Add the ConfigMap to the input; keep transport settings out of Secrets.";
+    "process-environment", "Which process of a pod was judged",
+    "A start script may change the environment between the pod's first process and the engine: the engine's counts. An environment that may not be read says nothing.",
+    "Name the worker's container with --container; run kubectl with the right to run commands in the pod.";
+    "process-unmatched", "A pod that fits several workers of the manifest",
+    "What was declared cannot be compared with what arrived before it is known which worker the pod is of.",
+    "Give the manifest of that worker alone, or name its container with --container.";
+    "declared-missing", "A variable that the manifest declares is not in the running process",
+    "The setting has no effect: an operator or a chart drops it on the way, the pod is older than the manifest, or a start script unsets it.",
+    "Compare with `kubectl get pod POD -o yaml`: when it is not there, the operator or chart does not pass it on; when it is, look at the start script.";
+    "declared-changed", "A variable arrived with another value than the manifest declares",
+    "What was checked is not what runs: another level overrides it, the pod is older than the manifest, or a start script changes it.",
+    "Restart the pod if the manifest is newer; else look for the level that overrides it.";
+    "declared-arrived", "How much of what is declared arrived in the process",
+    "Only what is in the process counts.",
+    "Nothing.";
+    "undeclared", "Variables that decide the wire and stand in no manifest",
+    "They come from the image, an operator or a start script, and change when these do.",
+    "Declare those that matter.";
     "static-check-passed", "Nothing in the files forbids RDMA or NVLink",
     "Files cannot prove a wire: drivers, cabling and the fabric are not in them.",
     "Run the active test.";

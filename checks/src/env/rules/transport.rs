@@ -82,6 +82,14 @@ fn transports(scene: &Scene<'_>, worker: &Worker, tls: &AllowList, out: &mut Fin
         if imex && cuda_ipc && !mnnvl_off {
             let title = "UCX_TLS leaves multi-node NVLink alone: the network cards are not used";
             out.about(finding("nvlink-unused", Status::Ok, title), setting, "", worker);
+        } else if cuda_ipc && !mnnvl_off && worker.is_process {
+            let title = format!(
+                "UCX_TLS counts on NVLink; whether the pod has an IMEX channel is not in its environment. Without one {by_tcp}"
+            );
+            let next =
+                format!("kvwire check node --pod {}: see imex-channels and nvlink-fabric", worker.name);
+            let found = finding("imex-claim-missing", Status::Unknown, title).next_step(next);
+            out.about(found, setting, "", worker);
         } else if cuda_ipc && !mnnvl_off {
             let status = certain(scene, worker);
             let title =

@@ -53,7 +53,11 @@ pub(super) fn check(scene: &Scene<'_>, out: &mut Findings<'_>) {
         }
         let status = worst.get(&(worker.name.clone(), worker.span.file)).copied().unwrap_or(Status::Ok);
         if matches!(status, Status::Ok | Status::Skipped | Status::Warn) && worker.partial.is_none() {
-            let title = "nothing here forbids RDMA or NVLink; files cannot prove a wire";
+            let title = if worker.is_process {
+                "nothing in the environment forbids RDMA or NVLink; it cannot prove a wire"
+            } else {
+                "nothing here forbids RDMA or NVLink; files cannot prove a wire"
+            };
             let open = worker.selection.is_nixl_ucx() && worker.env.lacks("UCX_TLS");
             let detail = if open {
                 "UCX_TLS is not set: when the fast wire is missing, UCX takes TCP without an error"

@@ -6,6 +6,7 @@ mod fuzz;
 mod hostile;
 mod kustomize;
 mod manifests;
+mod processes;
 mod rules;
 mod shapes;
 mod spellings;
