@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use nixl::{Agent, DescList, RemoteDescList, State, Transfer, TransferOptions};
 
-use super::open_loop::{self, OpenOutcome};
 use super::protocol::{EngineError, ErrorKind, Measured, Seen, SlotEnd, TelemetryPair, TwoClocks, WarmedUp};
 use super::rounds::Rounds;
 use super::seen::{BellLists, BellReader};
@@ -218,15 +217,11 @@ impl<'a> CaseRun<'a> {
         }
         let plain = if notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
         let mut case = Self { lists, slots, plain, begun: Vec::new() };
-        let remake = case.remakes(plan);
-        let mut timings = Timings::new(remake);
-        let cold = case.run(session, 0..1, case.once(plan), &mut timings)?;
-        let limits = Limits {
-            transfers: plan.warmup,
-            time: plan.case_time() / WARM_UP_SHARE,
-            stall: plan.transfer_timeout(),
-            remake,
-        };
+        let once = case.once(plan);
+        let mut timings = Timings::new(&once);
+        let cold = case.run(session, 0..1, once, &mut timings)?;
+        let limits =
+            Limits { transfers: plan.warmup, time: plan.case_time() / WARM_UP_SHARE, ..once };
         let all = 0..case.slots.len();
         let warm =
             if plan.warmup == 0 { None } else { Some(case.run(session, all, limits, &mut timings)?) };
@@ -253,16 +248,12 @@ impl<'a> CaseRun<'a> {
         let limits = Limits {
             transfers: plan.samples,
             time: plan.case_time(),
-            stall: plan.transfer_timeout(),
-            remake: self.remakes(plan),
+            interval: plan.interval_ns.filter(|_| self.is_prompt()).map(Duration::from_nanos),
+            ..self.once(plan)
         };
-        let mut timings = Timings::new(limits.remake);
-        let mut scheduled = Recorder::new();
+        let mut timings = Timings::new(&limits);
         let all = 0..self.slots.len();
-        let OpenOutcome { outcome, unserved } = match plan.interval_ns.filter(|_| self.is_prompt()) {
-            Some(interval) => self.run_open(session, limits, interval, &mut timings, &mut scheduled)?,
-            None => OpenOutcome { outcome: self.run(session, all, limits, &mut timings)?, unserved: 0 },
-        };
+        let outcome = self.run(session, all, limits, &mut timings)?;
         let payload_bytes = self.payload_bytes();
         let (mismatch, arrived_late) = self.look_at_missing(session, epoch, outcome)?;
         let fine = outcome.missing.is_none();
@@ -281,8 +272,8 @@ impl<'a> CaseRun<'a> {
             wire: timings.wire.distribution(),
             total: timings.total.distribution(),
             notify,
-            scheduled: scheduled.distribution(),
-            unserved,
+            scheduled: timings.scheduled.and_then(|scheduled| scheduled.distribution()),
+            unserved: outcome.unserved,
             seen,
             notifications: session.notifications_sent.get(),
             stamps: self.stamps(),
@@ -310,6 +301,7 @@ impl<'a> CaseRun<'a> {
             time: Duration::ZERO,
             stall: plan.transfer_timeout(),
             remake: self.remakes(plan),
+            interval: None,
         }
     }
 
@@ -365,7 +357,7 @@ impl<'a> CaseRun<'a> {
         let Some(mut plain) = self.plain.take() else { return Ok(None) };
         let mut cost = Recorder::new();
         let once = self.once(plan);
-        let mut timings = Timings::new(once.remake);
+        let mut timings = Timings::new(&once);
         let end = Instant::now() + plan.case_time() / EXTRA_SHARE;
         for pair in 0..NOTIFY_PAIRS {
             let notified_first = pair % 2 == 0;
@@ -376,7 +368,7 @@ impl<'a> CaseRun<'a> {
                     self.run(session, 0..1, once, &mut timings)?.wall
                 } else {
                     plain.iteration = self.slots[0].iteration;
-                    let outcome = run(std::slice::from_mut(&mut plain), once, &mut timings);
+                    let outcome = run_alone(std::slice::from_mut(&mut plain), once, &mut timings);
                     self.slots[0].iteration = plain.iteration;
                     outcome.map_err(|trouble| failed(&self.lists.case, plan, trouble))?.wall
                 };
@@ -394,7 +386,7 @@ impl<'a> CaseRun<'a> {
     fn telemetry(&mut self, session: &Session<'_>) -> Result<Option<TelemetryPair>, EngineError> {
         let plan = session.plan;
         let once = self.once(plan);
-        let mut timings = Timings::new(once.remake);
+        let mut timings = Timings::new(&once);
         let mut post = Compared::default();
         let mut total = Compared::default();
         let mut last = None;
@@ -429,25 +421,10 @@ impl<'a> CaseRun<'a> {
         limits: Limits,
         timings: &mut Timings,
     ) -> Result<Outcome, EngineError> {
-        let outcome = run(&mut self.slots[slots], limits, timings)
+        let outcome = run_alone(&mut self.slots[slots], limits, timings)
             .map_err(|trouble| failed(&self.lists.case, session.plan, trouble))?;
         self.count_notifications(session, outcome);
         Ok(outcome)
-    }
-
-    fn run_open(
-        &mut self,
-        session: &Session<'_>,
-        limits: Limits,
-        interval_ns: u64,
-        timings: &mut Timings,
-        scheduled: &mut Recorder,
-    ) -> Result<OpenOutcome, EngineError> {
-        let interval = Duration::from_nanos(interval_ns);
-        let open = open_loop::run(&mut self.slots, limits, interval, timings, scheduled)
-            .map_err(|trouble| failed(&self.lists.case, session.plan, trouble))?;
-        self.count_notifications(session, open.outcome);
-        Ok(open)
     }
 
     fn count_notifications(&self, session: &Session<'_>, outcome: Outcome) {
@@ -465,7 +442,7 @@ impl<'a> CaseRun<'a> {
             return Ok(None);
         }
         let once = self.once(session.plan);
-        let mut timings = Timings::new(once.remake);
+        let mut timings = Timings::new(&once);
         let mut total = Recorder::new();
         let end = Instant::now() + session.plan.case_time() / EXTRA_SHARE;
         for _ in 0..NOTIFY_PAIRS {
@@ -481,6 +458,15 @@ impl<'a> CaseRun<'a> {
         }
         Ok(Some(Seen { total: total.distribution(), resolution_ns: reader.resolution_ns() }))
     }
+}
+
+/// Runs slots of one lane.
+fn run_alone(
+    slots: &mut [Slot<Wire<'_>>],
+    limits: Limits,
+    timings: &mut Timings,
+) -> Result<Outcome, Trouble<EngineError>> {
+    Ok(run(slots, limits, std::slice::from_mut(timings))?[0])
 }
 
 fn failed(case: &Case, plan: &Plan, trouble: Trouble<EngineError>) -> EngineError {

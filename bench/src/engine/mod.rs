@@ -7,7 +7,6 @@ mod desk;
 mod handle;
 mod library;
 mod log;
-mod open_loop;
 mod process;
 pub(crate) mod protocol;
 mod rounds;
