@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 use nixl::{Agent, DescList, RemoteDescList, State, Transfer, TransferOptions};
 
+use super::desk::notification;
 use super::protocol::{EngineError, ErrorKind, Measured, Seen, SlotEnd, TelemetryPair, TwoClocks, WarmedUp};
 use super::rounds::Rounds;
 use super::seen::{BellLists, BellReader};
-use super::session::{Session, blocks, layout, nixl_failed, out_of_order};
+use super::session::{Session, blocks, layout, nixl_failed};
 use super::timed::{Limits, Outcome, Request, Slot, Timings, Trouble, ns, run};
+use crate::measure::clock;
 use crate::measure::histogram::Recorder;
 use crate::memory::pattern::{EndWords, Key};
-use crate::plan::{Case, Op, Plan};
+use crate::plan::{Case, Op, Part, Plan};
 use crate::workload::Where;
 
-/// What a notification to the target says. nixlbench's habit: short and constant.
-const NOTIFICATION: &[u8] = b"kvwire";
 /// Shares of the case time for what surrounds the timed loop.
 const WARM_UP_SHARE: u32 = 10;
 const EXTRA_SHARE: u32 = 10;
@@ -24,17 +24,20 @@ const EXTRA_SHARE: u32 = 10;
 const TELEMETRY_SAMPLES: u64 = 64;
 /// Pairs of transfers with and without a notification, at most.
 const NOTIFY_PAIRS: u64 = 1000;
+/// Times that descriptor lists are prepared, at most.
+const LIST_SAMPLES: usize = 100;
 /// NIXL counts whole microseconds.
 const TELEMETRY_RESOLUTION_NS: u64 = 1000;
 
-/// The descriptors of all slots of a case, prepared once, as engines do at their handshake.
+/// The descriptors of all slots of a part, prepared once, as engines do at their handshake.
 pub(crate) struct Lists<'a> {
-    pub(crate) case: Case,
+    pub(crate) part: &'a Part,
     pub(super) local: DescList<'a>,
     pub(super) remote: RemoteDescList<'a>,
     /// Numbers of the descriptors of all slots, one slot after the other; none where block ids decide.
     indices: Vec<i32>,
-    prepare: Duration,
+    /// How long that took: the first time, and each time.
+    prepare: (Duration, Recorder),
     bell: Option<BellLists<'a>>,
 }
 
@@ -43,37 +46,57 @@ impl<'a> Lists<'a> {
     ///
     /// # Errors
     /// The peer is not connected, its pool is too small, or NIXL refused the descriptors.
-    pub(crate) fn prepare(session: &'a Session<'_>, case: Case) -> Result<Self, EngineError> {
-        let peer = session.peer.get().ok_or_else(|| out_of_order("a warm-up before the connection"))?;
-        let bell = if session.plan.notifies(&case) { BellLists::prepare(session)? } else { None };
-        let begin = Instant::now();
+    pub(crate) fn prepare(session: &'a Session<'_>, part: &'a Part) -> Result<Self, EngineError> {
+        let (case, plan) = (&part.case, session.plan);
+        let bell = if plan.notifies(case) { BellLists::prepare(session, part.peer)? } else { None };
         if let Some(shape) = &case.kv {
-            session.check_shape(shape)?;
-            let (ours, theirs) = match case.op {
-                Op::Read => (Where::Destination, Where::Source),
-                Op::Write => (Where::Source, Where::Destination),
-            };
-            let pieces =
-                |at: Where| shape.all_pieces(at).map(|(offset, bytes)| (offset as usize, bytes as usize));
-            let local = session.registration.describe(pieces(ours)).map_err(nixl_failed)?;
-            let remote = peer.remote.describe(&peer.region, pieces(theirs)).map_err(nixl_failed)?;
-            let prepare = begin.elapsed();
-            return Ok(Self { case, local, remote, indices: Vec::new(), prepare, bell });
+            session.check_shape(part, shape)?;
         }
-        let ranges: Vec<(usize, usize)> = (0..session.plan.depth)
-            .flat_map(|slot| case.ranges(slot))
-            .map(|(offset, bytes)| (offset as usize, bytes as usize))
-            .collect();
-        let local = session.registration.describe(ranges.iter().copied()).map_err(nixl_failed)?;
-        let remote = peer.remote.describe(&peer.region, ranges.iter().copied()).map_err(nixl_failed)?;
-        let indices = (0..i32::try_from(ranges.len()).unwrap_or(i32::MAX)).collect();
-        Ok(Self { case, local, remote, indices, prepare: begin.elapsed(), bell })
+        // An engine does it once, at its handshake; several times make a distribution.
+        let end = Instant::now() + plan.time_of(case) / EXTRA_SHARE;
+        let mut recorder = Recorder::new();
+        let mut first = None;
+        loop {
+            let begin = Instant::now();
+            let (local, remote) = describe(session, part)?;
+            let took = begin.elapsed();
+            recorder.record_ns(ns(took));
+            let first = *first.get_or_insert(took);
+            if recorder.count() >= LIST_SAMPLES as u64 || Instant::now() >= end {
+                let count = if case.kv.is_some() { 0 } else { local.len() };
+                let indices = (0..i32::try_from(count).unwrap_or(i32::MAX)).collect();
+                return Ok(Self { part, local, remote, indices, prepare: (first, recorder), bell });
+            }
+        }
     }
 
     fn slot(&self, slot: u32) -> Range<usize> {
-        let batch = self.case.batch as usize;
+        let batch = self.part.case.batch as usize;
         slot as usize * batch..(slot as usize + 1) * batch
     }
+}
+
+/// The descriptors of all slots on both sides.
+fn describe<'a>(
+    session: &'a Session<'_>,
+    part: &Part,
+) -> Result<(DescList<'a>, RemoteDescList<'a>), EngineError> {
+    let (case, peer) = (&part.case, session.peer(part.peer)?);
+    let here = |(offset, bytes): (u64, u64)| ((part.base + offset) as usize, bytes as usize);
+    if let Some(shape) = &case.kv {
+        let (ours, theirs) = match case.op {
+            Op::Read => (Where::Destination, Where::Source),
+            Op::Write | Op::Both => (Where::Source, Where::Destination),
+        };
+        let local = session.registration.describe(shape.all_pieces(ours).map(here)).map_err(nixl_failed)?;
+        let remote =
+            peer.remote.describe(&peer.region, shape.all_pieces(theirs).map(here)).map_err(nixl_failed)?;
+        return Ok((local, remote));
+    }
+    let ranges = || (0..session.plan.depth).flat_map(|slot| case.ranges(slot)).map(here);
+    let local = session.registration.describe(ranges()).map_err(nixl_failed)?;
+    let remote = peer.remote.describe(&peer.region, ranges()).map_err(nixl_failed)?;
+    Ok((local, remote))
 }
 
 /// One slot's request to NIXL, and the two words that prove each of its transfers.
@@ -99,11 +122,11 @@ impl<'a> Wire<'a> {
     ) -> Result<Self, EngineError> {
         let options = TransferOptions {
             skip_merge: !session.plan.merge,
-            notify: notify.then(|| NOTIFICATION.to_vec()),
+            notify: notify.then(|| notification(session.rank)),
         };
-        let agent = session.agent;
-        if let Some(shape) = &lists.case.kv {
-            let mut rounds = Box::new(Rounds::new(session, shape, lists.case.op, slot)?);
+        let (agent, part) = (session.agent, lists.part);
+        if let Some(shape) = &part.case.kv {
+            let mut rounds = Box::new(Rounds::new(session, part, shape, slot)?);
             let transfer = rounds.make(agent, lists, &options)?;
             return Ok(Self {
                 agent,
@@ -116,11 +139,11 @@ impl<'a> Wire<'a> {
                 rounds: Some(rounds),
             });
         }
-        let words = session.memory.words();
-        let blocks = blocks(&lists.case, slot);
-        let ends = match lists.case.op {
+        let words = session.words(part);
+        let blocks = blocks(&part.case, slot);
+        let ends = match part.case.op {
             Op::Read => EndWords::in_destination(words, &blocks),
-            Op::Write => EndWords::in_source(words, &blocks),
+            Op::Write | Op::Both => EndWords::in_source(words, &blocks),
         };
         let indices = lists.slot(slot);
         let transfer = make(agent, lists, &indices, &options)?;
@@ -134,9 +157,9 @@ fn make<'a>(
     indices: &Range<usize>,
     options: &TransferOptions,
 ) -> Result<Transfer<'a>, EngineError> {
-    let op = match lists.case.op {
+    let op = match lists.part.case.op {
         Op::Read => nixl::Op::Read,
-        Op::Write => nixl::Op::Write,
+        Op::Write | Op::Both => nixl::Op::Write,
     };
     let chosen = &lists.indices[indices.clone()];
     agent.make_transfer(op, &lists.local, chosen, &lists.remote, chosen, options).map_err(nixl_failed)
@@ -160,9 +183,9 @@ impl Request for Wire<'_> {
             self.ends = rounds.turn(iteration, self.key);
         }
         let Some(ends) = self.ends else { return };
-        match self.lists.case.op {
+        match self.lists.part.case.op {
             Op::Read => ends.poison(self.key.epoch()),
-            Op::Write => ends.stamp(self.key, iteration),
+            Op::Write | Op::Both => ends.stamp(self.key, iteration),
         }
     }
 
@@ -178,10 +201,10 @@ impl Request for Wire<'_> {
 
     #[inline]
     fn arrived(&self, _iteration: u32) -> bool {
-        match (self.lists.case.op, self.ends) {
+        match (self.lists.part.case.op, self.ends) {
             (Op::Read, Some(ends)) => ends.arrived(self.key, 0),
             // The bytes of a WRITE arrive on the other side: the check of the whole range there looks at the stamps.
-            (Op::Write, _) | (_, None) => true,
+            (Op::Write | Op::Both, _) | (_, None) => true,
         }
     }
 }
@@ -207,12 +230,12 @@ impl<'a> CaseRun<'a> {
         epoch: u32,
     ) -> Result<(Self, WarmedUp), EngineError> {
         let plan = session.plan;
-        let key = Key::new(plan.seed, epoch);
+        let (part, key) = (lists.part, session.key(lists.part, epoch));
         let begin = Instant::now();
-        let notify = plan.notifies(&lists.case);
+        let notify = plan.notifies(&part.case);
         let mut slots = vec![Slot::new(Wire::new(session, lists, 0, notify, key)?)];
         let make_time = begin.elapsed();
-        for slot in 1..lists.case.slots(plan.depth) {
+        for slot in 1..part.case.slots(plan.depth) {
             slots.push(Slot::new(Wire::new(session, lists, slot, notify, key)?));
         }
         let plain = if notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
@@ -221,12 +244,13 @@ impl<'a> CaseRun<'a> {
         let mut timings = Timings::new(&once);
         let cold = case.run(session, 0..1, once, &mut timings)?;
         let limits =
-            Limits { transfers: plan.warmup, time: plan.case_time() / WARM_UP_SHARE, ..once };
+            Limits { transfers: plan.warmup, time: plan.time_of(&part.case) / WARM_UP_SHARE, ..once };
         let all = 0..case.slots.len();
         let warm =
             if plan.warmup == 0 { None } else { Some(case.run(session, all, limits, &mut timings)?) };
         let warmed = WarmedUp {
-            prepare_ns: ns(lists.prepare),
+            prepare_ns: ns(lists.prepare.0),
+            prepare: lists.prepare.1.distribution(),
             make_ns: ns(make_time),
             cold_ns: ns(cold.wall),
             transfers: warm.map_or(0, |outcome| outcome.transfers),
@@ -234,26 +258,68 @@ impl<'a> CaseRun<'a> {
         Ok((case, warmed))
     }
 
-    /// The timed loop, and then, outside of it, NIXL's own timing and the cost of a notification.
+    /// The timed loop over all parts at once, and then, outside of it, each part by itself: NIXL's own timing and the cost
+    /// of a notification. The loop begins at `start_at_ns` of the host's monotonic clock, or at once when that is over.
     ///
     /// # Errors
     /// A transfer failed or stalled.
-    pub(crate) fn measure(&mut self, session: &Session<'_>, epoch: u32) -> Result<Measured, EngineError> {
+    pub(crate) fn measure(
+        parts: &mut [Self],
+        session: &Session<'_>,
+        epoch: u32,
+        start_at_ns: u64,
+    ) -> Result<Vec<Measured>, EngineError> {
+        let Some(first) = parts.first() else { return Ok(Vec::new()) };
         let plan = session.plan;
-        let key = Key::new(plan.seed, epoch);
+        let limits = Limits {
+            transfers: plan.samples,
+            time: plan.time_of(&first.lists.part.case),
+            interval: plan.interval_ns.filter(|_| first.is_prompt()).map(Duration::from_nanos),
+            ..first.once(plan)
+        };
+        let mut timings: Vec<Timings> = parts.iter().map(|_| Timings::new(&limits)).collect();
+        let mut slots = Vec::new();
+        for (lane, part) in parts.iter_mut().enumerate() {
+            part.begin(session, epoch);
+            part.slots.iter_mut().for_each(|slot| slot.lane = lane);
+            slots.append(&mut part.slots);
+        }
+        while clock::now_ns() < start_at_ns {
+            std::hint::spin_loop();
+        }
+        let began_ns = clock::now_ns();
+        let outcomes = run(&mut slots, limits, &mut timings);
+        for mut slot in slots {
+            let lane = std::mem::take(&mut slot.lane);
+            parts[lane].slots.push(slot);
+        }
+        let case = &parts[0].lists.part.case;
+        let outcomes = outcomes.map_err(|trouble| failed(case, plan, trouble))?;
+        for (part, outcome) in parts.iter().zip(&outcomes) {
+            part.count_notifications(session, *outcome)?;
+        }
+        let each = parts.iter_mut().zip(outcomes.into_iter().zip(timings));
+        each.map(|(part, (outcome, timings))| part.conclude(session, epoch, began_ns, outcome, timings))
+            .collect()
+    }
+
+    /// Takes the data of an epoch, from which on transfers are counted.
+    fn begin(&mut self, session: &Session<'_>, epoch: u32) {
+        let key = session.key(self.lists.part, epoch);
         for slot in self.slots.iter_mut().chain(&mut self.plain) {
             slot.request.key = key;
         }
         self.begun = self.slots.iter().map(|slot| slot.iteration).collect();
-        let limits = Limits {
-            transfers: plan.samples,
-            time: plan.case_time(),
-            interval: plan.interval_ns.filter(|_| self.is_prompt()).map(Duration::from_nanos),
-            ..self.once(plan)
-        };
-        let mut timings = Timings::new(&limits);
-        let all = 0..self.slots.len();
-        let outcome = self.run(session, all, limits, &mut timings)?;
+    }
+
+    fn conclude(
+        &mut self,
+        session: &Session<'_>,
+        epoch: u32,
+        began_ns: u64,
+        outcome: Outcome,
+        timings: Timings,
+    ) -> Result<Measured, EngineError> {
         let payload_bytes = self.payload_bytes();
         let (mismatch, arrived_late) = self.look_at_missing(session, epoch, outcome)?;
         let fine = outcome.missing.is_none();
@@ -265,6 +331,7 @@ impl<'a> CaseRun<'a> {
             moved: self.transfers().map(u64::from).sum(),
             moved_bytes: self.payload_bytes(),
             payload_bytes,
+            began_ns,
             wall_ns: ns(outcome.wall),
             ended_by_samples: outcome.ended_by_count,
             prep: timings.prep.and_then(|prep| prep.distribution()),
@@ -275,7 +342,7 @@ impl<'a> CaseRun<'a> {
             scheduled: timings.scheduled.and_then(|scheduled| scheduled.distribution()),
             unserved: outcome.unserved,
             seen,
-            notifications: session.notifications_sent.get(),
+            notifications: session.peer(self.lists.part.peer)?.notifications_sent.get(),
             stamps: self.stamps(),
             checked: self.checked(outcome),
             mismatch,
@@ -286,12 +353,12 @@ impl<'a> CaseRun<'a> {
 
     /// Whether each transfer makes its request anew: always where block ids decide, as in the engines.
     fn remakes(&self, plan: &Plan) -> bool {
-        plan.recreate || self.lists.case.kv.is_some()
+        plan.recreate || self.lists.part.case.kv.is_some()
     }
 
     /// Whether the transfers are those of prompts.
     fn is_prompt(&self) -> bool {
-        self.lists.case.kv.as_ref().is_some_and(|shape| !shape.is_sweep())
+        self.lists.part.case.kv.as_ref().is_some_and(|shape| !shape.is_sweep())
     }
 
     /// Limits of a single transfer.
@@ -313,20 +380,20 @@ impl<'a> CaseRun<'a> {
     fn payload_bytes(&self) -> u64 {
         (0..)
             .zip(self.transfers())
-            .map(|(slot, count)| u64::from(count) * self.lists.case.transfer_bytes(slot))
+            .map(|(slot, count)| u64::from(count) * self.lists.part.case.transfer_bytes(slot))
             .sum()
     }
 
     /// Where each slot's transfers stand.
     fn stamps(&self) -> Vec<SlotEnd> {
-        let stamped = self.lists.case.op == Op::Write;
+        let stamped = self.lists.part.case.op == Op::Write;
         let ends = self.slots.iter().zip(self.transfers());
         ends.map(|(slot, transfers)| SlotEnd { iteration: slot.iteration, transfers, stamped }).collect()
     }
 
     fn checked(&self, outcome: Outcome) -> u64 {
         let looked_at =
-            self.lists.case.op == Op::Read && self.slots.iter().all(|slot| slot.request.ends.is_some());
+            self.lists.part.case.op == Op::Read && self.slots.iter().all(|slot| slot.request.ends.is_some());
         if looked_at { outcome.transfers } else { 0 }
     }
 
@@ -340,7 +407,7 @@ impl<'a> CaseRun<'a> {
         let Some(slot) = outcome.missing else { return Ok((None, false)) };
         let checked = match &self.slots[slot].request.rounds {
             Some(rounds) => rounds.check(session, epoch)?,
-            None => session.check_slot(&self.lists.case, epoch, slot as u32, None)?,
+            None => session.check_slot(self.lists.part, epoch, slot as u32, None)?,
         };
         match checked {
             Ok(_) => Ok((None, true)),
@@ -358,7 +425,7 @@ impl<'a> CaseRun<'a> {
         let mut cost = Recorder::new();
         let once = self.once(plan);
         let mut timings = Timings::new(&once);
-        let end = Instant::now() + plan.case_time() / EXTRA_SHARE;
+        let end = Instant::now() + plan.time_of(&self.lists.part.case) / EXTRA_SHARE;
         for pair in 0..NOTIFY_PAIRS {
             let notified_first = pair % 2 == 0;
             let mut walls = [Duration::ZERO; 2];
@@ -370,7 +437,7 @@ impl<'a> CaseRun<'a> {
                     plain.iteration = self.slots[0].iteration;
                     let outcome = run_alone(std::slice::from_mut(&mut plain), once, &mut timings);
                     self.slots[0].iteration = plain.iteration;
-                    outcome.map_err(|trouble| failed(&self.lists.case, plan, trouble))?.wall
+                    outcome.map_err(|trouble| failed(&self.lists.part.case, plan, trouble))?.wall
                 };
             }
             cost.record_ns(ns(walls[1].saturating_sub(walls[0])));
@@ -390,7 +457,7 @@ impl<'a> CaseRun<'a> {
         let mut post = Compared::default();
         let mut total = Compared::default();
         let mut last = None;
-        let end = Instant::now() + plan.case_time() / EXTRA_SHARE;
+        let end = Instant::now() + plan.time_of(&self.lists.part.case) / EXTRA_SHARE;
         for _ in 0..TELEMETRY_SAMPLES {
             self.run(session, 0..1, once, &mut timings)?;
             let Some(seen) = self.slots[0].request.transfer.telemetry().map_err(nixl_failed)? else {
@@ -422,33 +489,36 @@ impl<'a> CaseRun<'a> {
         timings: &mut Timings,
     ) -> Result<Outcome, EngineError> {
         let outcome = run_alone(&mut self.slots[slots], limits, timings)
-            .map_err(|trouble| failed(&self.lists.case, session.plan, trouble))?;
-        self.count_notifications(session, outcome);
+            .map_err(|trouble| failed(&self.lists.part.case, session.plan, trouble))?;
+        self.count_notifications(session, outcome)?;
         Ok(outcome)
     }
 
-    fn count_notifications(&self, session: &Session<'_>, outcome: Outcome) {
-        if session.plan.notifies(&self.lists.case) {
-            session.notifications_sent.set(session.notifications_sent.get() + outcome.transfers);
+    fn count_notifications(&self, session: &Session<'_>, outcome: Outcome) -> Result<(), EngineError> {
+        if session.plan.notifies(&self.lists.part.case) {
+            let sent = &session.peer(self.lists.part.peer)?.notifications_sent;
+            sent.set(sent.get() + outcome.transfers);
         }
+        Ok(())
     }
 
     /// Some more transfers, each until the target has shown that it has the notification.
     fn seen(&mut self, session: &Session<'_>) -> Result<Option<Seen>, EngineError> {
         let Some(lists) = &self.lists.bell else { return Ok(None) };
         let mut reader = BellReader::new(session, lists)?;
+        let sent = &session.peer(self.lists.part.peer)?.notifications_sent;
         // Those of before have been taken.
-        if !reader.wait(session.notifications_sent.get())? {
+        if !reader.wait(sent.get())? {
             return Ok(None);
         }
         let once = self.once(session.plan);
         let mut timings = Timings::new(&once);
         let mut total = Recorder::new();
-        let end = Instant::now() + session.plan.case_time() / EXTRA_SHARE;
+        let end = Instant::now() + session.plan.time_of(&self.lists.part.case) / EXTRA_SHARE;
         for _ in 0..NOTIFY_PAIRS {
             let begin = Instant::now();
             self.run(session, 0..1, once, &mut timings)?;
-            if !reader.wait(session.notifications_sent.get())? {
+            if !reader.wait(sent.get())? {
                 break;
             }
             total.record_ns(ns(begin.elapsed()));

@@ -18,5 +18,5 @@ mod trial;
 pub(crate) use handle::{Engine, EngineFailure, Phase};
 pub(crate) use library::places;
 pub(crate) use process::main;
-pub(crate) use session::initiator_end;
+pub(crate) use session::ends;
 pub(crate) use timed::ns as timed_ns;

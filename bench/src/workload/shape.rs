@@ -9,6 +9,7 @@ use super::TokenCount;
 use super::placement::Placement;
 use crate::measure::units::ByteSize;
 use crate::memory::pattern::Block;
+use crate::plan::Op;
 
 /// What the regions of a layer hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -158,6 +159,28 @@ impl KvShape {
     /// Whether the case only serves to tell what a descriptor costs.
     pub(crate) fn is_sweep(&self) -> bool {
         self.kind == "sweep"
+    }
+
+    /// Takes the place of `rank` on the initiator's side, and says with which rank of the target it exchanges.
+    ///
+    /// Where the initiator's side has more ranks than the target's, several of them meet one rank there, as in a
+    /// deployment. Where it has fewer, each rank here stands for the share that one rank of the target has of a larger
+    /// one. Of a sliced block each takes a slice of its own. Ranks that would write to the same bytes do not share a
+    /// target, nor do those with a staged buffer, of which engines keep one for each peer.
+    pub(crate) fn meet(&mut self, op: Op, rank: u32) -> u32 {
+        let (ours, theirs) = match op {
+            Op::Read => (self.decode_tp, self.prefill_tp),
+            Op::Write | Op::Both => (self.prefill_tp, self.decode_tp),
+        };
+        let (ours, theirs) = (u64::from(ours.max(1)), u64::from(theirs.max(1)));
+        let (source, destination) = (self.source.block_bytes.max(1), self.destination.block_bytes.max(1));
+        let slices = source.max(destination) / source.min(destination);
+        let apart = ours.max(theirs) / ours.min(theirs);
+        let slice = u64::from(rank) % apart * slices / apart;
+        let wider = if source > destination { &mut self.source } else { &mut self.destination };
+        wider.piece_offset = slice * self.piece_bytes;
+        let shared = ours > theirs && self.kind != "staged" && (op == Op::Read || apart == slices);
+        if shared { u32::try_from(u64::from(rank) * theirs / ours).unwrap_or(rank) } else { rank }
     }
 
     /// Bytes of the regions on one side.

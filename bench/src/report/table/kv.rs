@@ -35,7 +35,9 @@ fn headline(case: &CaseResult, result: &ResultFile) -> Option<(String, String)> 
     if kv.prefill_ranks_per_decode_rank > 1 {
         rest.push(format!("the share of one of {} prefill ranks", kv.prefill_ranks_per_decode_rank));
     }
-    rest.extend(case.bandwidth_bytes_per_s.map(|rate| format!("{} GB/s", gigabytes_per_s(rate))));
+    let ranks = case.parts.iter().map(|part| part.rank).max().unwrap_or(0) + 1;
+    let together = if ranks > 1 { format!(" over all {ranks} ranks") } else { String::new() };
+    rest.extend(case.bandwidth_bytes_per_s.map(|rate| format!("{} GB/s{together}", gigabytes_per_s(rate))));
     rest.push(match descriptor_share(case, result) {
         Some(share) => format!("{:.0} % spent on descriptors", share * 100.0),
         None => {
