@@ -604,7 +604,7 @@ impl Request {
             return refuse(
                 flag,
                 format!(
-                    "{case} needs {} on each side{of_all} (pool and descriptor lists), more than the {} that it may take",
+                    "{case} needs {} on each side{of_all} (pool and descriptors), more than the {} that it may take",
                     approximate(memory),
                     approximate(limit.min(pool))
                 ),

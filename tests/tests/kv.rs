@@ -313,7 +313,7 @@ fn a_wrong_value_names_its_flag_and_starts_nothing() {
         (&["--model", "llama-3.1-8b", "--workload", "slice"], "--workload"),
         (&["--model", "llama-3.1-8b", "--workload", "uniform"], "--model"),
         (&["--model", "llama-3.1-8b", "--tokens", "100m"], "--tokens"),
-        (&["--model", "llama-3.1-8b", "--tokens", "8k", "--max-memory", "1GiB"], "has 4048 tokens"),
+        (&["--model", "llama-3.1-8b", "--tokens", "8k", "--max-memory", "1GiB"], "has 4000 tokens"),
         (&["--model", "llama-3.1-8b", "--tokens", "8k", "--pool", "512MiB"], "--pool"),
         (&["--workload", "paged"], "--model"),
         (&["--tokens", "8k"], "--tokens"),

@@ -9,7 +9,7 @@ use super::desk::notification;
 use super::protocol::{EngineError, ErrorKind, Measured, Seen, SlotEnd, TelemetryPair, TwoClocks, WarmedUp};
 use super::rounds::Rounds;
 use super::seen::{BellLists, BellReader};
-use super::session::{Session, blocks, layout, nixl_failed};
+use super::session::{Session, blocks, layout, nixl_failed, out_of_order};
 use super::timed::{Limits, Outcome, Request, Slot, Timings, Trouble, ns, run};
 use crate::measure::clock;
 use crate::measure::histogram::Recorder;
@@ -105,7 +105,8 @@ struct Wire<'a> {
     lists: &'a Lists<'a>,
     indices: Range<usize>,
     options: TransferOptions,
-    transfer: Transfer<'a>,
+    /// None only while it is made anew.
+    transfer: Option<Transfer<'a>>,
     ends: Option<EndWords<'a>>,
     key: Key,
     /// The placements of KV blocks; boxed, since uniform blocks have none.
@@ -127,7 +128,7 @@ impl<'a> Wire<'a> {
         let (agent, part) = (session.agent, lists.part);
         if let Some(shape) = &part.case.kv {
             let mut rounds = Box::new(Rounds::new(session, part, shape, slot)?);
-            let transfer = rounds.make(agent, lists, &options)?;
+            let transfer = Some(rounds.make(agent, lists, &options)?);
             return Ok(Self {
                 agent,
                 lists,
@@ -146,8 +147,20 @@ impl<'a> Wire<'a> {
             Op::Write | Op::Both => EndWords::in_source(words, &blocks),
         };
         let indices = lists.slot(slot);
-        let transfer = make(agent, lists, &indices, &options)?;
+        let transfer = Some(make(agent, lists, &indices, &options)?);
         Ok(Self { agent, lists, indices, options, transfer, ends: ends.map_err(layout)?, key, rounds: None })
+    }
+}
+
+impl<'a> Wire<'a> {
+    #[inline]
+    fn made(&mut self) -> Result<&mut Transfer<'a>, EngineError> {
+        self.transfer.as_mut().ok_or_else(|| out_of_order("a transfer that was not made"))
+    }
+
+    /// From the next making on, transfers carry a notification or not.
+    fn notify(&mut self, notify: bool, rank: u32) {
+        self.options.notify = notify.then(|| notification(rank));
     }
 }
 
@@ -169,11 +182,12 @@ impl Request for Wire<'_> {
     type Error = EngineError;
 
     fn remake(&mut self) -> Result<(), EngineError> {
-        if let Some(rounds) = &mut self.rounds {
-            self.transfer = rounds.make(self.agent, self.lists, &self.options)?;
-            return Ok(());
-        }
-        self.transfer = make(self.agent, self.lists, &self.indices, &self.options)?;
+        // Released first, so that there is never memory for two.
+        self.transfer = None;
+        self.transfer = Some(match &mut self.rounds {
+            Some(rounds) => rounds.make(self.agent, self.lists, &self.options)?,
+            None => make(self.agent, self.lists, &self.indices, &self.options)?,
+        });
         Ok(())
     }
 
@@ -191,12 +205,12 @@ impl Request for Wire<'_> {
 
     #[inline]
     fn post(&mut self) -> Result<State, EngineError> {
-        self.transfer.post().map_err(nixl_failed)
+        self.made()?.post().map_err(nixl_failed)
     }
 
     #[inline]
     fn poll(&mut self) -> Result<State, EngineError> {
-        self.transfer.poll().map_err(nixl_failed)
+        self.made()?.poll().map_err(nixl_failed)
     }
 
     #[inline]
@@ -213,7 +227,8 @@ impl Request for Wire<'_> {
 pub(crate) struct CaseRun<'a> {
     lists: &'a Lists<'a>,
     slots: Vec<Slot<Wire<'a>>>,
-    /// The request of slot 0 without a notification, to tell what a notification costs.
+    /// The request of slot 0 without a notification, to tell what a notification costs. None where slot 0 makes its
+    /// request anew each time.
     plain: Option<Slot<Wire<'a>>>,
     /// Number of each slot's last transfer when the memory was made ready for the timed loop.
     begun: Vec<u32>,
@@ -238,8 +253,10 @@ impl<'a> CaseRun<'a> {
         for slot in 1..part.case.slots(plan.depth) {
             slots.push(Slot::new(Wire::new(session, lists, slot, notify, key)?));
         }
-        let plain = if notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
-        let mut case = Self { lists, slots, plain, begun: Vec::new() };
+        let mut case = Self { lists, slots, plain: None, begun: Vec::new() };
+        if notify && !case.remakes(plan) {
+            case.plain = Some(Slot::new(Wire::new(session, lists, 0, false, key)?));
+        }
         let once = case.once(plan);
         let mut timings = Timings::new(&once);
         let cold = case.run(session, 0..1, once, &mut timings)?;
@@ -421,7 +438,9 @@ impl<'a> CaseRun<'a> {
         session: &Session<'_>,
     ) -> Result<Option<crate::measure::histogram::Distribution>, EngineError> {
         let plan = session.plan;
-        let Some(mut plain) = self.plain.take() else { return Ok(None) };
+        if !plan.notifies(&self.lists.part.case) {
+            return Ok(None);
+        }
         let mut cost = Recorder::new();
         let once = self.once(plan);
         let mut timings = Timings::new(&once);
@@ -429,15 +448,11 @@ impl<'a> CaseRun<'a> {
         for pair in 0..NOTIFY_PAIRS {
             let notified_first = pair % 2 == 0;
             let mut walls = [Duration::ZERO; 2];
-            for turn in [notified_first, !notified_first] {
-                // Both share the memory of slot 0, and so its transfer numbers.
-                walls[usize::from(turn)] = if turn {
+            for notified in [notified_first, !notified_first] {
+                walls[usize::from(notified)] = if notified {
                     self.run(session, 0..1, once, &mut timings)?.wall
                 } else {
-                    plain.iteration = self.slots[0].iteration;
-                    let outcome = run_alone(std::slice::from_mut(&mut plain), once, &mut timings);
-                    self.slots[0].iteration = plain.iteration;
-                    outcome.map_err(|trouble| failed(&self.lists.part.case, plan, trouble))?.wall
+                    self.run_plain(session, once, &mut timings)?.wall
                 };
             }
             cost.record_ns(ns(walls[1].saturating_sub(walls[0])));
@@ -445,8 +460,33 @@ impl<'a> CaseRun<'a> {
                 break;
             }
         }
-        self.plain = Some(plain);
         Ok(cost.distribution())
+    }
+
+    /// A transfer of slot 0 without a notification.
+    fn run_plain(
+        &mut self,
+        session: &Session<'_>,
+        once: Limits,
+        timings: &mut Timings,
+    ) -> Result<Outcome, EngineError> {
+        let first = &mut self.slots[0];
+        let outcome = match &mut self.plain {
+            Some(plain) => {
+                // Both share the memory of slot 0, and so its transfer numbers.
+                plain.iteration = first.iteration;
+                let outcome = run_alone(std::slice::from_mut(plain), once, timings);
+                first.iteration = plain.iteration;
+                outcome
+            }
+            None => {
+                first.request.notify(false, session.rank);
+                let outcome = run_alone(std::slice::from_mut(first), once, timings);
+                first.request.notify(true, session.rank);
+                outcome
+            }
+        };
+        outcome.map_err(|trouble| failed(&self.lists.part.case, session.plan, trouble))
     }
 
     /// Some more transfers, timed by NIXL as well. `None` when this NIXL does not tell.
@@ -460,7 +500,7 @@ impl<'a> CaseRun<'a> {
         let end = Instant::now() + plan.time_of(&self.lists.part.case) / EXTRA_SHARE;
         for _ in 0..TELEMETRY_SAMPLES {
             self.run(session, 0..1, once, &mut timings)?;
-            let Some(seen) = self.slots[0].request.transfer.telemetry().map_err(nixl_failed)? else {
+            let Some(seen) = self.slots[0].request.made()?.telemetry().map_err(nixl_failed)? else {
                 return Ok(None);
             };
             let (our_post, our_total) = self.slots[0].last();

@@ -2,6 +2,8 @@
 
 use nixl::{Agent, Transfer, TransferOptions};
 
+use std::rc::Rc;
+
 use super::case::Lists;
 use super::protocol::{Check, EngineError, Verified};
 use super::session::{Session, layout, nixl_failed};
@@ -14,7 +16,7 @@ pub(crate) struct Rounds<'a> {
     part: &'a Part,
     shape: &'a KvShape,
     slot: u32,
-    placements: Vec<Placement>,
+    placements: Rc<[Placement]>,
     ends: Vec<Option<EndWords<'a>>>,
     current: usize,
     source: Vec<i32>,
@@ -33,7 +35,7 @@ impl<'a> Rounds<'a> {
         slot: u32,
     ) -> Result<Self, EngineError> {
         let words = session.words(part);
-        let placements: Vec<Placement> =
+        let placements: Rc<[Placement]> =
             (0..shape.placements).map(|round| place(shape, session.plan.seed, slot, round)).collect();
         let ends = placements.iter().map(|placement| {
             let ends = shape.ends_of(slot, placement);
