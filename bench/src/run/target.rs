@@ -256,12 +256,7 @@ impl Target {
 }
 
 /// The opening command of each rank of a side.
-pub(crate) fn open_commands(
-    side: &str,
-    polls: bool,
-    nixl_lib: Option<&String>,
-    plan: &Plan,
-) -> Vec<Command> {
+pub(crate) fn open_commands(side: &str, polls: bool, nixl_lib: Option<&String>, plan: &Plan) -> Vec<Command> {
     let open = |rank: u32| Command::Open {
         agent: format!("kvwire-{side}-{}-{rank}", std::process::id()),
         nixl_lib: nixl_lib.cloned(),
