@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use kvwire_tests::{
-    Ended, Etcd, Hosts, Kvwire, Nixl, Side, bare_pair, kvwire_command, pair, repository, with_result,
+    CONTROL, DATA, Ended, Etcd, Hosts, Kvwire, Nixl, Side, bare_pair, kvwire_command, pair, repository,
+    wait_until, with_result,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -359,6 +362,14 @@ fn netns_the_command_pair_beside_nixlbench_runs_as_it_is_documented() {
     assert_eq!(target[2..4], initiator[2..4], "both name one rendezvous");
     let hosts = Hosts::new();
     let etcd = Etcd::start(&hosts);
+    // UCX takes an interface only once the kernel has noticed that its cable is up.
+    let is_up = |side: Side, device: &str| {
+        let show = Command::new("ip").args(["-n", &hosts.of(side), "-o", "link", "show", device]).output();
+        String::from_utf8_lossy(&show.expect("the ip command").stdout).contains("state UP")
+    };
+    wait_until("the cables are up", Duration::from_secs(10), || {
+        [Side::Target, Side::Initiator].into_iter().all(|side| is_up(side, DATA) && is_up(side, CONTROL))
+    });
     let place = target[3].replace("etcd://HOST:2379", &etcd.url());
     let with = |side: Side, words: &[String]| {
         let run = with_result(&words[1]).nixl(&Nixl::Newest).args(["--allow-same-host"]);
