@@ -75,10 +75,27 @@ pub(crate) enum Kind {
     Confused(String),
 }
 
+/// Whose engine it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Whose {
+    pub(crate) role: Role,
+    /// Its rank, where its side has several.
+    pub(crate) rank: Option<u32>,
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rank {
+            Some(rank) => write!(f, "{} engine of rank {rank}", self.role),
+            None => write!(f, "{} engine", self.role),
+        }
+    }
+}
+
 /// An engine that failed: whose, doing what, how, and the log lines that explain it.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineFailure {
-    pub(crate) role: Role,
+    pub(crate) whose: Whose,
     pub(crate) phase: Phase,
     pub(crate) kind: Kind,
     pub(crate) log: Vec<String>,
@@ -92,7 +109,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A running engine process. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    role: Role,
+    whose: Whose,
     child: Child,
     pipe: UnixStream,
     log: Log,
@@ -102,14 +119,33 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine process with `env` on top of this process's environment.
+    /// Starts the only engine process of a side, with `env` on top of this process's environment.
     pub(crate) fn spawn(
         role: Role,
         env: &BTreeMap<String, String>,
         terminal: &Terminal,
     ) -> Result<Self, EngineFailure> {
+        Self::start(Whose { role, rank: None }, env, terminal)
+    }
+
+    /// Starts the engine processes of all ranks of a side.
+    pub(crate) fn spawn_ranks(
+        role: Role,
+        ranks: u32,
+        env: &BTreeMap<String, String>,
+        terminal: &Terminal,
+    ) -> Result<Vec<Self>, EngineFailure> {
+        let whose = |rank| Whose { role, rank: (ranks > 1).then_some(rank) };
+        (0..ranks).map(|rank| Self::start(whose(rank), env, terminal)).collect()
+    }
+
+    fn start(
+        whose: Whose,
+        env: &BTreeMap<String, String>,
+        terminal: &Terminal,
+    ) -> Result<Self, EngineFailure> {
         let failed = |e: io::Error| EngineFailure {
-            role,
+            whose,
             phase: Phase::Starting,
             kind: Kind::Spawn(e.to_string()),
             log: Vec::new(),
@@ -141,16 +177,16 @@ impl Engine {
         let log = Log::default();
         let mut readers = Vec::new();
         if let Some(stdout) = child.stdout.take() {
-            readers.push(tokio::spawn(collect(stdout, log.clone(), role, terminal.clone())));
+            readers.push(tokio::spawn(collect(stdout, log.clone(), whose, terminal.clone())));
         }
         if let Some(stderr) = child.stderr.take() {
-            readers.push(tokio::spawn(collect(stderr, log.clone(), role, terminal.clone())));
+            readers.push(tokio::spawn(collect(stderr, log.clone(), whose, terminal.clone())));
         }
         let pipe = UnixStream::from_std(ours).map_err(failed)?;
         if let Some(pid) = child.id() {
-            terminal.detail(&format!("{role} engine: process {pid}"));
+            terminal.detail(&format!("{whose}: process {pid}"));
         }
-        Ok(Self { role, child, pipe, log, readers, terminal: terminal.clone() })
+        Ok(Self { whose, child, pipe, log, readers, terminal: terminal.clone() })
     }
 
     /// Sends one command and waits for its event.
@@ -165,7 +201,7 @@ impl Engine {
         phase: Phase,
         deadline: Duration,
     ) -> Result<Event, EngineFailure> {
-        self.terminal.detail(&format!("{} engine: {phase}", self.role));
+        self.terminal.detail(&format!("{}: {phase}", self.whose));
         let frame = match encode(command) {
             Ok(frame) => frame,
             Err(e) => return Err(self.failure(phase, Kind::Confused(e.to_string()))),
@@ -295,7 +331,7 @@ impl Engine {
     }
 
     fn failure(&self, phase: Phase, kind: Kind) -> EngineFailure {
-        EngineFailure { role: self.role, phase, kind, log: self.log.explaining() }
+        EngineFailure { whose: self.whose, phase, kind, log: self.log.explaining() }
     }
 }
 
@@ -373,7 +409,7 @@ impl EngineFailure {
     /// The failure as a finding: who, in which phase, how, the log lines, and what to do next.
     pub(crate) fn finding(&self) -> Finding {
         let (id, what, next_step) = self.words();
-        let title = format!("{} engine, {}: {what}", self.role, self.phase);
+        let title = format!("{}, {}: {what}", self.whose, self.phase);
         Finding::new(id, Status::Fail, title).evidence(self.log.iter().cloned()).next_step(next_step)
     }
 
@@ -481,7 +517,7 @@ mod tests {
 
     fn failure(kind: Kind) -> EngineFailure {
         EngineFailure {
-            role: Role::Target,
+            whose: Whose { role: Role::Target, rank: None },
             phase: Phase::TimedLoop,
             kind,
             log: vec!["UCX ERROR x".to_owned()],
@@ -495,6 +531,9 @@ mod tests {
         assert_eq!(finding.title, "target engine, timed loop: killed by SIGABRT (signal 6)");
         assert_eq!(finding.evidence, ["UCX ERROR x"]);
         assert!(!finding.next_step.is_empty());
+        let ranked =
+            EngineFailure { whose: Whose { role: Role::Target, rank: Some(3) }, ..failure(Kind::Signal(6)) };
+        assert!(ranked.finding().title.starts_with("target engine of rank 3, timed loop: "));
     }
 
     #[test]

@@ -27,8 +27,8 @@ fn serve(desk: &mut Desk) {
             Command::TryOut { nixl_lib } => {
                 try_out(nixl_lib.as_deref()).map(|trial| desk.answer(&Event::Tried(Box::new(trial))))
             }
-            Command::Open { agent, nixl_lib, polls, plan } => load(nixl_lib.as_deref())
-                .and_then(|loaded| session::serve(desk, &loaded, &agent, polls, &plan)),
+            Command::Open { agent, nixl_lib, polls, rank, plan } => load(nixl_lib.as_deref())
+                .and_then(|loaded| session::serve(desk, &loaded, &agent, polls, rank, &plan)),
             _ => Err(EngineError {
                 kind: ErrorKind::Protocol,
                 message: "the first command must open the engine".to_owned(),

@@ -3,20 +3,21 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Instant;
 
 use nixl::{Agent, AgentConfig, HostMemory, Populate, Registration, Remote, RemoteRegion};
 
 use super::case::{CaseRun, Lists};
-use super::desk::{Bell, Desk, mark};
+use super::desk::{Bells, Desk, mark};
 use super::library::{Loaded, identity};
-use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, Opened, SlotEnd, Verified};
+use super::protocol::{Blob, Check, Command, End, EngineError, ErrorKind, Event, Opened, PeerRank, Verified};
 use super::timed::ns;
 use crate::memory::pattern::{
     Block, CheckError, EndWords, Expected, Key, Mismatch, Span, Stamp, WORD_BYTES, fill, poison, verify,
 };
-use crate::plan::{Case, Op, Plan};
+use crate::plan::{Case, Op, Part, Plan};
 use crate::workload::{KvShape, Where};
 
 /// The backend that kvwire is about.
@@ -28,15 +29,18 @@ pub(crate) struct Session<'a> {
     pub(crate) registration: &'a Registration<'a>,
     pub(crate) memory: &'a Arc<HostMemory>,
     pub(crate) plan: &'a Plan,
-    pub(crate) peer: OnceCell<Peer<'a>>,
-    /// Notifications sent since the engine was opened.
-    pub(crate) notifications_sent: Cell<u64>,
+    /// This engine's rank on its side.
+    pub(crate) rank: u32,
+    peers: OnceCell<Vec<Peer<'a>>>,
 }
 
-/// The other side, once its metadata is loaded.
+/// A rank across, once its metadata is loaded.
 pub(crate) struct Peer<'a> {
+    rank: u32,
     pub(crate) remote: Remote<'a>,
     pub(crate) region: RemoteRegion,
+    /// Notifications sent to it since the engine was opened.
+    pub(crate) notifications_sent: Cell<u64>,
 }
 
 /// Opens NIXL, says so, and serves commands until the pipe ends.
@@ -48,6 +52,7 @@ pub(crate) fn serve(
     loaded: &Loaded,
     name: &str,
     polls: bool,
+    rank: u32,
     plan: &Plan,
 ) -> Result<(), EngineError> {
     let mut phases = vec![("load".to_owned(), loaded.load_ns)];
@@ -89,8 +94,8 @@ pub(crate) fn serve(
         registration: &registration,
         memory: &memory,
         plan,
-        peer: OnceCell::new(),
-        notifications_sent: Cell::new(0),
+        rank,
+        peers: OnceCell::new(),
     };
     session.work(desk);
     // The process leaves without destructors: what is still registered goes with it.
@@ -130,13 +135,35 @@ fn timed<T>(
     Ok(done)
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    /// The memory of a part, from where it begins.
+    pub(crate) fn words(&self, part: &Part) -> &'a [AtomicU64] {
+        let words: &'a [AtomicU64] = self.memory.words();
+        let begin = usize::try_from(part.base / WORD_BYTES).unwrap_or(usize::MAX);
+        // A part that begins beyond the pool has no memory: whatever is done in it is refused.
+        words.get(begin..).unwrap_or_default()
+    }
+
+    /// The data of a part at an epoch.
+    pub(crate) fn key(&self, part: &Part, epoch: u32) -> Key {
+        Key::new(part.seed(self.plan.seed), epoch)
+    }
+
+    /// A rank across.
+    ///
+    /// # Errors
+    /// It is not connected.
+    pub(crate) fn peer(&self, rank: u32) -> Result<&Peer<'a>, EngineError> {
+        let found = self.peers.get().and_then(|peers| peers.iter().find(|peer| peer.rank == rank));
+        found.ok_or_else(|| out_of_order("a transfer before the connection"))
+    }
+
     /// Serves commands until the pipe ends. A case holds its requests from its warm-up to the next one.
     fn work(&self, desk: &mut Desk) {
         let mut next = desk.next(self.agent);
         while let Some(command) = next {
             next = match command {
-                Command::WarmUp { case, epoch } => self.hold(case, epoch, desk),
+                Command::WarmUp { parts, epoch } => self.hold(&parts, epoch, desk),
                 other => {
                     let event = self.simple(desk, &other).unwrap_or_else(Event::Failed);
                     desk.answer(&event);
@@ -147,22 +174,29 @@ impl Session<'_> {
     }
 
     /// Warms a case up and serves commands while its requests exist; gives back the one that starts the next case.
-    fn hold(&self, case: Case, epoch: u32, desk: &mut Desk) -> Option<Command> {
-        let lists = match Lists::prepare(self, case) {
+    fn hold(&self, parts: &[Part], epoch: u32, desk: &mut Desk) -> Option<Command> {
+        let lists: Vec<Lists<'_>> = match parts.iter().map(|part| Lists::prepare(self, part)).collect() {
             Ok(lists) => lists,
             Err(error) => return self.refuse(error, desk),
         };
-        let mut run = match CaseRun::warm_up(self, &lists, epoch) {
-            Ok((run, warm)) => {
-                desk.answer(&Event::Warm(warm));
-                run
+        let mut runs = Vec::new();
+        let mut warm = Vec::new();
+        for lists in &lists {
+            match CaseRun::warm_up(self, lists, epoch) {
+                Ok((run, warmed)) => {
+                    runs.push(run);
+                    warm.push(warmed);
+                }
+                Err(error) => return self.refuse(error, desk),
             }
-            Err(error) => return self.refuse(error, desk),
-        };
+        }
+        desk.answer(&Event::Warm(warm));
         loop {
             let event = match desk.next(self.agent)? {
                 command @ Command::WarmUp { .. } => return Some(command),
-                Command::Measure { epoch } => run.measure(self, epoch).map(|m| Event::Measured(Box::new(m))),
+                Command::Measure { epoch, start_at_ns } => {
+                    CaseRun::measure(&mut runs, self, epoch, start_at_ns).map(Event::Measured)
+                }
                 other => self.simple(desk, &other),
             };
             desk.answer(&event.unwrap_or_else(Event::Failed));
@@ -177,12 +211,15 @@ impl Session<'_> {
     fn simple(&self, desk: &mut Desk, command: &Command) -> Result<Event, EngineError> {
         let begin = Instant::now();
         match command {
-            Command::Connect { metadata, region } => self.connect(&metadata.0, region)?,
-            Command::Prepare { case, epoch, end } => self.prepare(case, *epoch, *end)?,
-            Command::Verify { case, epoch, stamps } => {
-                return self.verify(case, *epoch, stamps).map(Event::Verified);
+            Command::Connect { peers } => self.connect(peers)?,
+            Command::Prepare { parts, epoch } => {
+                parts.iter().try_for_each(|(part, end)| self.prepare(part, *epoch, *end))?;
             }
-            Command::Listen => desk.listen(self.bell()),
+            Command::Verify { checks, epoch } => {
+                let verified = checks.iter().map(|check| self.verify(check, *epoch));
+                return verified.collect::<Result<_, _>>().map(Event::Verified);
+            }
+            Command::Listen => desk.listen(self.bells()),
             Command::Mark => mark(),
             Command::Heard { expected, timeout_ms } => {
                 let notifications = desk.hear(self.agent, *expected, *timeout_ms).map_err(nixl_failed)?;
@@ -199,31 +236,38 @@ impl Session<'_> {
         Ok(Event::Done { ns: ns(begin.elapsed()) })
     }
 
-    fn connect(&self, metadata: &[u8], region: &RemoteRegion) -> Result<(), EngineError> {
-        let remote = self.agent.load_remote(metadata).map_err(nixl_failed)?;
-        self.peer.set(Peer { remote, region: *region }).map_err(|_| out_of_order("a second connection"))
+    fn connect(&self, peers: &[PeerRank]) -> Result<(), EngineError> {
+        let load = |peer: &PeerRank| {
+            let remote = self.agent.load_remote(&peer.metadata.0).map_err(nixl_failed)?;
+            let (rank, region) = (peer.rank, peer.region);
+            Ok(Peer { rank, remote, region, notifications_sent: Cell::new(0) })
+        };
+        let peers = peers.iter().map(load).collect::<Result<_, EngineError>>()?;
+        self.peers.set(peers).map_err(|_| out_of_order("a second connection"))
     }
 
-    /// The word that shows the initiator how many notifications this side has taken.
-    fn bell(&self) -> Option<Bell> {
-        let word = usize::try_from(self.plan.bell()? / WORD_BYTES).ok()?;
-        Some(Bell { memory: Arc::clone(self.memory), word })
+    /// The words that show the ranks of the initiator how many notifications this engine has taken.
+    fn bells(&self) -> Option<Bells> {
+        let first = usize::try_from(self.plan.bell()? / WORD_BYTES).ok()?;
+        Some(Bells { memory: Arc::clone(self.memory), first })
     }
 
     /// A shape may be the peer's; one that leaves the pool is refused.
-    pub(crate) fn check_shape(&self, shape: &KvShape) -> Result<(), EngineError> {
-        if shape.fits(self.plan.bell().unwrap_or(self.plan.pool_bytes)) {
+    pub(crate) fn check_shape(&self, part: &Part, shape: &KvShape) -> Result<(), EngineError> {
+        let end = self.plan.bell().unwrap_or(self.plan.pool_bytes);
+        if end.checked_sub(part.base).is_some_and(|left| shape.fits(left)) {
             return Ok(());
         }
         let message = format!("{} does not fit the pool of {} bytes", shape.title(), self.plan.pool_bytes);
         Err(EngineError { kind: ErrorKind::Protocol, message })
     }
 
-    fn prepare(&self, case: &Case, epoch: u32, end: End) -> Result<(), EngineError> {
+    fn prepare(&self, part: &Part, epoch: u32, end: End) -> Result<(), EngineError> {
+        let case = &part.case;
         let make_ready = |offset: u64, bytes: u64| {
-            let span = Span::of(self.memory.words(), offset, bytes).map_err(layout)?;
+            let span = Span::of(self.words(part), offset, bytes).map_err(layout)?;
             match end {
-                End::Source => fill(span, Key::new(self.plan.seed, epoch), offset).map_err(layout),
+                End::Source => fill(span, self.key(part, epoch), offset).map_err(layout),
                 End::Consumer => {
                     poison(span, epoch);
                     Ok(())
@@ -231,7 +275,7 @@ impl Session<'_> {
             }
         };
         if let Some(shape) = &case.kv {
-            self.check_shape(shape)?;
+            self.check_shape(part, shape)?;
             // All blocks of the pool, also those that no placement uses: what strays into the prompt is then known.
             let at = if end == End::Source { Where::Source } else { Where::Destination };
             return make_ready(0, shape.region_bytes(at));
@@ -241,15 +285,16 @@ impl Session<'_> {
             .try_for_each(|(offset, bytes)| make_ready(offset, bytes))
     }
 
-    fn verify(&self, case: &Case, epoch: u32, stamps: &[SlotEnd]) -> Result<Verified, EngineError> {
-        if let Some(shape) = &case.kv {
-            self.check_shape(shape)?;
-            return super::rounds::verify(self, shape, epoch, stamps);
+    fn verify(&self, check: &Check, epoch: u32) -> Result<Verified, EngineError> {
+        let Check { part, stamps } = check;
+        if let Some(shape) = &part.case.kv {
+            self.check_shape(part, shape)?;
+            return super::rounds::verify(self, check, shape, epoch);
         }
         let mut bytes = 0;
         for slot in 0..self.plan.depth {
             let stamp = stamps.get(slot as usize).filter(|end| end.stamped).map(|end| end.iteration);
-            match self.check_slot(case, epoch, slot, stamp)? {
+            match self.check_slot(part, epoch, slot, stamp)? {
                 Ok(checked) => bytes += checked,
                 Err(mismatch) => return Ok(Verified { bytes, mismatch: Some(mismatch) }),
             }
@@ -260,25 +305,27 @@ impl Session<'_> {
     /// Compares the memory of one slot; the inner result is the judgement on the data.
     pub(crate) fn check_slot(
         &self,
-        case: &Case,
+        part: &Part,
         epoch: u32,
         slot: u32,
         stamp: Option<u32>,
     ) -> Result<Result<u64, Mismatch>, EngineError> {
-        let blocks = blocks(case, slot);
-        let ends = EndWords::in_destination(self.memory.words(), &blocks).map_err(layout)?;
-        self.check_blocks(&blocks, epoch, ends.zip(stamp).map(|(ends, iteration)| ends.as_stamp(iteration)))
+        let blocks = blocks(&part.case, slot);
+        let ends = EndWords::in_destination(self.words(part), &blocks).map_err(layout)?;
+        let stamp = ends.zip(stamp).map(|(ends, iteration)| ends.as_stamp(iteration));
+        self.check_blocks(part, &blocks, epoch, stamp)
     }
 
     /// Compares what `blocks` must have brought; the inner result is the judgement on the data.
     pub(crate) fn check_blocks(
         &self,
+        part: &Part,
         blocks: &[Block],
         epoch: u32,
         stamp: Option<Stamp>,
     ) -> Result<Result<u64, Mismatch>, EngineError> {
-        let expected = Expected { key: Key::new(self.plan.seed, epoch), poison_salt: epoch, stamp };
-        match verify(self.memory.words(), blocks, &expected) {
+        let expected = Expected { key: self.key(part, epoch), poison_salt: epoch, stamp };
+        match verify(self.words(part), blocks, &expected) {
             Ok(bytes) => Ok(Ok(bytes)),
             Err(CheckError::Data(mismatch)) => Ok(Err(*mismatch)),
             Err(CheckError::Layout(error)) => Err(layout(error)),
@@ -295,10 +342,10 @@ pub(crate) fn layout(error: crate::memory::pattern::SpanError) -> EngineError {
     EngineError { kind: ErrorKind::Protocol, message: format!("the case does not fit the pool: {error}") }
 }
 
-/// Which end of a case's transfers the initiator's memory is.
-pub(crate) fn initiator_end(op: Op) -> End {
+/// Which end of a direction's transfers the memory is, on either side.
+pub(crate) fn ends(op: Op) -> (End, End) {
     match op {
-        Op::Read => End::Consumer,
-        Op::Write => End::Source,
+        Op::Read => (End::Consumer, End::Source),
+        Op::Write | Op::Both => (End::Source, End::Consumer),
     }
 }

@@ -43,6 +43,18 @@ pub(crate) struct Transport {
     pub(crate) meets_expectation: Option<bool>,
 }
 
+impl Transport {
+    /// From the worst to the best: what is below the expectation, then what is not known, then by class.
+    pub(crate) fn standing(&self) -> (u8, u8) {
+        let met = match (self.meets_expectation, self.class) {
+            (Some(false), _) => 0,
+            (_, Class::Unknown) => 1,
+            _ => 2,
+        };
+        (met, self.class.rank())
+    }
+}
+
 /// One device's part of the payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DeviceShare {

@@ -50,7 +50,7 @@ pub(crate) struct ResultFile {
     /// Time that each side needed until the first case, in named phases in their order.
     #[serde(default)]
     pub(crate) startup: Sides<Vec<Phase>>,
-    /// Registration of the payload memory with NIXL on each side.
+    /// Registration of the payload memory with NIXL on each side: bytes of all ranks, time of the slowest.
     #[serde(default)]
     pub(crate) registration: Sides<Registration>,
     /// The wire that was expected to carry the bytes; null until both sides have said what they could use.
@@ -204,7 +204,7 @@ pub(crate) struct CaseResult {
     pub(crate) block_bytes: u64,
     /// Blocks in one transfer.
     pub(crate) batch: u32,
-    /// Transfers kept in flight.
+    /// Transfers kept in flight, by each rank in each direction.
     pub(crate) depth: u32,
     /// How the case ended.
     pub(crate) status: CaseStatus,
@@ -238,6 +238,9 @@ pub(crate) struct CaseResult {
     /// ns.
     #[serde(default)]
     pub(crate) lists_ns: Option<u64>,
+    /// The same several times over, that first time included.
+    #[serde(default)]
+    pub(crate) lists: Option<Distribution>,
     /// From the start of making a request to the moment at which the target is known to have its notification: small
     /// READs look for it, so each figure may be too high by `notified_resolution_ns`. Null for uniform blocks.
     #[serde(default)]
@@ -266,6 +269,10 @@ pub(crate) struct CaseResult {
     /// The timed loops of the case one by one, in their order. The figures above are over all of them.
     #[serde(default)]
     pub(crate) repetitions: Vec<Repetition>,
+    /// One entry for each rank and direction, where there are several: all of them moved at once, and the figures above are
+    /// over all of them (`docs/measuring.md` says how).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) parts: Vec<PartResult>,
     /// The most that the path of this case can reach; null where it is not known.
     #[serde(default)]
     pub(crate) limit: Option<Limit>,
@@ -289,11 +296,11 @@ pub(crate) struct KvCase {
     pub(crate) layout: String,
     /// Number format of the cache.
     pub(crate) kv_dtype: String,
-    /// Tensor-parallel ranks of the prefill side; one of them takes part.
+    /// Tensor-parallel ranks of the prefill side; as many take part as the plan says.
     pub(crate) prefill_tp: u32,
-    /// Tensor-parallel ranks of the decode side; one of them takes part.
+    /// Tensor-parallel ranks of the decode side; as many take part as the plan says.
     pub(crate) decode_tp: u32,
-    /// Prefill ranks that a decode rank gets its prompt from; the case is the share of one of them.
+    /// Prefill ranks that a decode rank gets its prompt from; a transfer is the share of one of them.
     pub(crate) prefill_ranks_per_decode_rank: u32,
     /// Tokens of a block.
     pub(crate) block_tokens: u64,
@@ -388,8 +395,10 @@ pub(crate) struct NixlTelemetry {
 
 #[cfg(test)]
 pub(crate) mod example;
+mod part;
 mod repetition;
 
+pub(crate) use part::{MeasuredPart, PartResult};
 pub(crate) use repetition::Repetition;
 
 #[cfg(test)]

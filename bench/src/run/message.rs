@@ -4,10 +4,9 @@
 //! [`Message::Failed`] and [`Message::Over`] may come unasked.
 
 use checks::{Finding, Node, Route};
-use nixl::RemoteRegion;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::protocol::{Blob, End, SlotEnd, Verified};
+use crate::engine::protocol::{Check, PeerRank, Verified};
 use crate::plan::{Case, Plan};
 use crate::proof::Ability;
 use crate::proof::counters::Reading;
@@ -15,7 +14,7 @@ use crate::report::model::{CaseResult, ResultFile};
 use crate::verdict::Outcome;
 
 /// The version of this conversation; two that differ cannot talk.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// What each side says of itself when it joins.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,24 +32,24 @@ pub(crate) struct Hello {
 /// One message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// Initiator: open an engine for this plan.
+    /// Initiator: open an engine for each rank of this plan.
     Begin { plan: Box<Plan> },
-    /// Target: it is open.
+    /// Target: they are open.
     Opened(Box<TargetOpened>),
     /// Initiator: make memory ready for a case.
-    Prepare { case: Case, epoch: u32, end: End },
+    Prepare { case: Case, epoch: u32 },
     /// Initiator: take notifications from now on.
     Listen,
     /// Target: done (to [`Message::Prepare`] and [`Message::Listen`]).
     Done,
-    /// Initiator: compare memory with the pattern.
-    Verify { case: Case, epoch: u32, stamps: Vec<SlotEnd> },
-    /// Target: what the comparison found.
-    Verified(Verified),
-    /// Initiator: this many notifications were sent in all; wait for them.
-    Heard { expected: u64, timeout_ms: u64 },
-    /// Target: this many came.
-    HeardNotifications { notifications: u64 },
+    /// Initiator: compare memory with the pattern, for each part of a case whose bytes arrived at the target.
+    Verify { checks: Vec<Check>, epoch: u32 },
+    /// Target: what each comparison found.
+    Verified(Vec<Verified>),
+    /// Initiator: this many notifications were sent to each rank in all; wait for them.
+    Heard { expected: Vec<u64>, timeout_ms: u64 },
+    /// Target: this many came to each.
+    HeardNotifications { notifications: Vec<u64> },
     /// Initiator: read your counters.
     Count,
     /// Target: these.
@@ -76,16 +75,14 @@ pub(crate) struct Testimony {
     pub(crate) findings: Vec<Finding>,
 }
 
-/// The target's engine is open.
+/// The target's engines are open.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TargetOpened {
     /// The target, now with the NIXL that it loaded.
     pub(crate) node: Node,
-    /// Where its pool is.
-    pub(crate) region: RemoteRegion,
-    /// NIXL's metadata of its agent.
-    pub(crate) metadata: Blob,
-    /// Phases of opening, with their time in nanoseconds.
+    /// Its ranks.
+    pub(crate) ranks: Vec<PeerRank>,
+    /// Phases of opening, with the time of the slowest rank in nanoseconds.
     pub(crate) phases: Vec<(String, u64)>,
     /// Own address and interface at which the initiator came in; only where the target serves the rendezvous.
     #[serde(default)]
@@ -106,7 +103,7 @@ mod tests {
         let messages = [
             Message::Done,
             Message::Count,
-            Message::HeardNotifications { notifications: 7 },
+            Message::HeardNotifications { notifications: vec![7, 8] },
             Message::Failed { finding, outcome: Outcome::NotTrusted },
             Message::Over { outcome: Outcome::Trusted, summary: "fine".to_owned(), result: None },
         ];

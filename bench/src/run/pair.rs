@@ -92,8 +92,9 @@ async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) 
 
 /// What a run of this command can say at most.
 fn scope(node: &Node, plan: &Plan) -> String {
+    let processes = if plan.ranks > 1 { "two sides of several processes" } else { "two processes" };
     format!(
-        "two processes on one host ({}), host memory, {}; nothing is said about the network between two hosts",
+        "{processes} on one host ({}), host memory, {}; nothing is said about the network between two hosts",
         node.hostname,
         plan.payload()
     )

@@ -87,7 +87,8 @@ impl Record {
 
     fn registration(&self, phases: &[(String, u64)]) -> Option<Registration> {
         let (_, ns) = phases.iter().find(|(name, _)| name == "register")?;
-        Some(Registration { bytes: self.result.plan.pool_bytes, ns: *ns })
+        let plan = &self.result.plan;
+        Some(Registration { bytes: plan.pool_bytes.saturating_mul(u64::from(plan.ranks)), ns: *ns })
     }
 
     /// Notes who the target says it is, before its engine is open.
@@ -300,6 +301,7 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         total: None,
         notify: None,
         lists_ns: None,
+        lists: None,
         notified: None,
         notified_resolution_ns: None,
         scheduled: None,
@@ -310,6 +312,7 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         transport: None,
         ended_by: None,
         repetitions: Vec::new(),
+        parts: Vec::new(),
         limit: None,
     }
 }

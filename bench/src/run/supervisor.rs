@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coordinator::{PeerError, SendError, Session};
+use futures_util::future::{select_all, try_join_all};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -67,7 +68,8 @@ impl Interrupts {
 /// One side of a run, once both have joined.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    pub(crate) engine: Option<Engine>,
+    /// One for each rank.
+    pub(crate) engines: Vec<Engine>,
     session: Session,
     interrupts: Interrupts,
     peer: Peer,
@@ -94,7 +96,7 @@ impl Supervisor {
     /// A side that has just met its peer.
     pub(crate) fn new(session: Session, interrupts: Interrupts, peer: Peer) -> Self {
         let (phase, case) = (Phase::Starting, String::new());
-        Self { engine: None, session, interrupts, peer, phase, case, ends_by: None }
+        Self { engines: Vec::new(), session, interrupts, peer, phase, case, ends_by: None }
     }
 
     /// This side cannot go on. From now on it ends within [`WIND_UP`] of the end of the lease: the peer's, which has
@@ -141,20 +143,33 @@ impl Supervisor {
         }
     }
 
-    /// Has the own engine do something. Meanwhile the peer may only say that it cannot go on.
+    /// Has every own engine do the same.
     ///
     /// # Errors
-    /// The engine or the peer failed, or the user interrupted.
-    pub(crate) async fn work(
+    /// As [`Self::work`].
+    pub(crate) async fn work_all(
         &mut self,
         command: &Command,
         phase: Phase,
         deadline: Duration,
-    ) -> Result<Event, Stop> {
+    ) -> Result<Vec<Event>, Stop> {
+        self.work(&vec![command.clone(); self.engines.len()], phase, deadline).await
+    }
+
+    /// Has the own engines do something at the same time, each its own command; the first that fails ends it. Meanwhile
+    /// the peer may only say that it cannot go on.
+    ///
+    /// # Errors
+    /// An engine or the peer failed, or the user interrupted.
+    pub(crate) async fn work(
+        &mut self,
+        commands: &[Command],
+        phase: Phase,
+        deadline: Duration,
+    ) -> Result<Vec<Event>, Stop> {
         self.phase = phase;
-        let Some(engine) = &mut self.engine else { return Err(no_engine()) };
         let done = tokio::select! {
-            event = engine.request(command, phase, deadline) => event.map_err(Stop::Engine),
+            events = request(&mut self.engines, commands, phase, deadline) => events,
             unasked = receive(&self.session) => Err(unexpected(unasked)),
             stop = self.interrupts.wait() => Err(stop),
         };
@@ -178,26 +193,25 @@ impl Supervisor {
         };
         let answered = tokio::select! {
             answer = asked => answer,
-            failure = gone(&mut self.engine, self.phase) => Err(Stop::Engine(failure)),
+            failure = gone(&mut self.engines, self.phase) => Err(Stop::Engine(failure)),
             stop = self.interrupts.wait() => Err(stop),
         };
         answered.map_err(|stop| self.name_peer(stop))
     }
 
-    /// Has the own engine and the peer work at the same time.
+    /// Has the own engines and the peer work at the same time.
     ///
     /// # Errors
     /// As [`Self::work`] and [`Self::ask`].
     pub(crate) async fn work_both(
         &mut self,
-        command: &Command,
+        commands: &[Command],
         phase: Phase,
         message: &Message,
         deadline: Duration,
-    ) -> Result<(Event, Message), Stop> {
+    ) -> Result<(Vec<Event>, Message), Stop> {
         self.phase = phase;
-        let Some(engine) = &mut self.engine else { return Err(no_engine()) };
-        let own = async { engine.request(command, phase, deadline).await.map_err(Stop::Engine) };
+        let own = request(&mut self.engines, commands, phase, deadline);
         let theirs = async {
             send(&self.session, message).await?;
             answer(&self.session, deadline + ANSWER_GRACE).await
@@ -216,7 +230,7 @@ impl Supervisor {
     pub(crate) async fn next(&mut self) -> Result<Message, Stop> {
         let message = tokio::select! {
             message = receive(&self.session) => message,
-            failure = gone(&mut self.engine, self.phase) => Err(Stop::Engine(failure)),
+            failure = gone(&mut self.engines, self.phase) => Err(Stop::Engine(failure)),
             stop = self.interrupts.wait() => Err(stop),
         };
         message.map_err(|stop| self.name_peer(stop))
@@ -279,18 +293,18 @@ impl Supervisor {
         let _ = timeout_at(end, farewell).await;
     }
 
-    /// Ends the engine: gently when all is well, at once when it may be stuck.
-    pub(crate) async fn end_engine(&mut self, gently: bool) {
-        let Some(mut engine) = self.engine.take() else { return };
-        let end = self.until(ENGINE_TIME);
-        let ending = async move {
+    /// Ends the engines: gently when all is well, at once when one may be stuck.
+    pub(crate) async fn end_engines(&mut self, gently: bool) {
+        let by = self.until(ENGINE_TIME);
+        let end = |mut engine: Engine| async move {
             if !gently {
                 engine.kill().await;
             }
             engine.end().await;
         };
+        let ending = futures_util::future::join_all(self.engines.drain(..).map(end));
         // Ignored: a process that a driver holds in the kernel has been killed, and goes when it is let go.
-        let _ = timeout_at(end, ending).await;
+        let _ = timeout_at(by, ending).await;
     }
 }
 
@@ -298,12 +312,28 @@ fn no_engine() -> Stop {
     Stop::Confused("no engine is open".to_owned())
 }
 
-/// Resolves when the engine ends while nothing is asked of it, in this phase of the run.
-async fn gone(engine: &mut Option<Engine>, phase: Phase) -> EngineFailure {
-    match engine {
-        Some(engine) => EngineFailure { phase, ..engine.gone().await },
-        None => std::future::pending().await,
+/// Gives each engine its command and waits for all events, or for the first failure.
+async fn request(
+    engines: &mut [Engine],
+    commands: &[Command],
+    phase: Phase,
+    deadline: Duration,
+) -> Result<Vec<Event>, Stop> {
+    if engines.is_empty() || engines.len() != commands.len() {
+        return Err(no_engine());
     }
+    let each =
+        engines.iter_mut().zip(commands).map(|(engine, command)| engine.request(command, phase, deadline));
+    try_join_all(each).await.map_err(Stop::Engine)
+}
+
+/// Resolves when an engine ends while nothing is asked of it, in this phase of the run.
+async fn gone(engines: &mut [Engine], phase: Phase) -> EngineFailure {
+    if engines.is_empty() {
+        return std::future::pending().await;
+    }
+    let (failure, _, _) = select_all(engines.iter_mut().map(|engine| Box::pin(engine.gone()))).await;
+    EngineFailure { phase, ..failure }
 }
 
 async fn send(session: &Session, message: &Message) -> Result<(), Stop> {

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use checks::Finding;
+use checks::{Finding, NixlIdentity};
 use coordinator::{Role, RunId};
 
 use super::join::{Met, Missed};
 use super::message::{Hello, Message, TargetOpened};
 use super::record::Record;
 use super::stop::Stop;
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, makes_no_sense};
 use super::witness::{Reader, testify};
-use crate::engine::protocol::{Command, Event};
-use crate::engine::{Engine, Phase};
-use crate::plan::Plan;
+use crate::engine::protocol::{Check, Command, End, Event, Opened, PeerRank, Verified};
+use crate::engine::{Engine, Phase, ends};
+use crate::plan::{Case, Part, Plan};
 use crate::report::model::ResultFile;
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
@@ -111,7 +111,7 @@ impl Target {
                 (outcome, result, Some(Missed { stop, at: self.supervisor.phase() }))
             }
         };
-        self.supervisor.end_engine(outcome == Outcome::Trusted).await;
+        self.supervisor.end_engines(outcome == Outcome::Trusted).await;
         if let Some(Missed { stop, .. }) = &stop {
             self.findings.push(stop.finding(&self.supervisor.at()));
         }
@@ -152,7 +152,7 @@ impl Target {
     async fn give_up(&mut self, stop: &Stop) -> (Outcome, Option<Box<ResultFile>>) {
         self.supervisor.stopping(stop);
         // A stuck engine must not hold on to the wire while the other side is told.
-        self.supervisor.end_engine(false).await;
+        self.supervisor.end_engines(false).await;
         let own = (stop.outcome(), None);
         let finding = stop.finding(&self.supervisor.at());
         let failed = Message::Failed { finding: Box::new(finding), outcome: stop.outcome() };
@@ -178,27 +178,28 @@ impl Target {
                     self.supervisor.wait_in(Phase::Connecting);
                     opened
                 }
-                Message::Prepare { case, epoch, end } => {
+                Message::Prepare { case, epoch } => {
                     self.supervisor.enter(case.to_string());
-                    self.work(Command::Prepare { case, epoch, end }, Phase::Preparing).await?;
+                    self.work(self.fillings(&case, epoch), Phase::Preparing).await?;
                     self.supervisor.wait_in(phase_after_filling(epoch));
                     Message::Done
                 }
                 Message::Listen => {
-                    self.work(Command::Listen, Phase::Preparing).await?;
+                    let listen = self.supervisor.engines.iter().map(|_| Command::Listen).collect();
+                    self.work(listen, Phase::Preparing).await?;
                     Message::Done
                 }
-                Message::Verify { case, epoch, stamps } => {
-                    match self.work(Command::Verify { case, epoch, stamps }, Phase::Verification).await? {
-                        Event::Verified(verified) => Message::Verified(verified),
-                        other => return Err(wrong_event(&other)),
-                    }
-                }
+                Message::Verify { checks, epoch } => Message::Verified(self.verify(&checks, epoch).await?),
                 Message::Heard { expected, timeout_ms } => {
-                    match self.work(Command::Heard { expected, timeout_ms }, Phase::Verification).await? {
-                        Event::Heard { notifications } => Message::HeardNotifications { notifications },
-                        other => return Err(wrong_event(&other)),
+                    let hear = expected.into_iter().map(|expected| Command::Heard { expected, timeout_ms });
+                    let mut notifications = Vec::new();
+                    for event in self.work(hear.collect(), Phase::Verification).await? {
+                        match event {
+                            Event::Heard { notifications: heard } => notifications.push(heard),
+                            other => return Err(wrong_event(&other)),
+                        }
                     }
+                    Message::HeardNotifications { notifications }
                 }
                 Message::Count => Message::Counted(Box::new(self.reader.read(&self.supervisor).await)),
                 Message::Testify => {
@@ -218,37 +219,100 @@ impl Target {
         self.plan.as_ref().map(|plan| self.environment.with(&plan.engine_env())).unwrap_or_default()
     }
 
-    async fn work(&mut self, command: Command, phase: Phase) -> Result<Event, Stop> {
+    /// What each rank fills or poisons before a case. Ranks of the initiator that meet here share one memory.
+    fn fillings(&self, case: &Case, epoch: u32) -> Vec<Command> {
+        let parts = self.plan.as_ref().map(|plan| plan.parts(case)).unwrap_or_default();
+        let of_rank = |rank: u32| {
+            let mut mine: Vec<(Part, End)> = Vec::new();
+            for part in parts.iter().filter(|part| part.peer == rank) {
+                if !mine.iter().any(|(known, _)| known.base == part.base) {
+                    mine.push((part.clone(), ends(part.case.op).1));
+                }
+            }
+            Command::Prepare { parts: mine, epoch }
+        };
+        (0..).zip(&self.supervisor.engines).map(|(rank, _)| of_rank(rank)).collect()
+    }
+
+    /// Has each rank compare what arrived there. The answers come in the order of the questions.
+    async fn verify(&mut self, checks: &[Check], epoch: u32) -> Result<Vec<Verified>, Stop> {
+        let of_rank = |rank: u32| {
+            let mine = checks.iter().filter(|check| check.part.peer == rank).cloned().collect();
+            Command::Verify { checks: mine, epoch }
+        };
+        let commands = (0..).zip(&self.supervisor.engines).map(|(rank, _)| of_rank(rank)).collect();
+        let mut found = Vec::new();
+        for event in self.work(commands, Phase::Verification).await? {
+            match event {
+                Event::Verified(verified) => found.push(verified.into_iter()),
+                other => return Err(wrong_event(&other)),
+            }
+        }
+        let next = |check: &Check| found.get_mut(check.part.peer as usize).and_then(Iterator::next);
+        let verified: Option<Vec<Verified>> = checks.iter().map(next).collect();
+        verified.ok_or_else(|| makes_no_sense("a rank that this side does not have".to_owned()))
+    }
+
+    async fn work(&mut self, commands: Vec<Command>, phase: Phase) -> Result<Vec<Event>, Stop> {
         let deadline = self.plan.as_ref().map_or(OPEN_DEADLINE, |plan| plan.memory_command());
-        self.supervisor.work(&command, phase, deadline).await
+        self.supervisor.work(&commands, phase, deadline).await
     }
 
     async fn open(&mut self, plan: Box<Plan>) -> Result<Message, Stop> {
+        if !plan.ranks_are_sound() {
+            return Err(makes_no_sense(format!("a plan of {} ranks", plan.ranks)));
+        }
         self.begin_record(&plan)?;
         let environment = self.environment.with(&plan.engine_env());
-        self.supervisor.engine =
-            Some(Engine::spawn(Role::Target, &environment, &self.terminal).map_err(Stop::Engine)?);
-        let agent = format!("kvwire-target-{}", std::process::id());
-        let command =
-            Command::Open { agent, nixl_lib: self.nixl_lib.clone(), polls: true, plan: plan.clone() };
+        let engines = Engine::spawn_ranks(Role::Target, plan.ranks, &environment, &self.terminal);
+        self.supervisor.engines = engines.map_err(Stop::Engine)?;
+        let commands: Vec<Command> = open_commands("target", true, self.nixl_lib.as_ref(), &plan);
         self.plan = Some(plan);
-        match self.supervisor.work(&command, Phase::Opening, OPEN_DEADLINE).await? {
-            Event::Opened(opened) => {
-                self.own.node.nixl = Some(opened.nixl);
-                if let Some(record) = &mut self.record {
-                    record.target(self.own.node.clone(), &opened.phases);
-                }
-                Ok(Message::Opened(Box::new(TargetOpened {
-                    route: self.own.route.clone(),
-                    node: self.own.node.clone(),
-                    region: opened.region,
-                    metadata: opened.metadata,
-                    phases: opened.phases,
-                })))
+        let events = self.supervisor.work(&commands, Phase::Opening, OPEN_DEADLINE).await?;
+        let (nixl, ranks, phases) = opened(events)?;
+        self.own.node.nixl = Some(nixl);
+        if let Some(record) = &mut self.record {
+            record.target(self.own.node.clone(), &phases);
+        }
+        let (route, node) = (self.own.route.clone(), self.own.node.clone());
+        Ok(Message::Opened(Box::new(TargetOpened { route, node, ranks, phases })))
+    }
+}
+
+/// The opening command of each rank of a side.
+pub(crate) fn open_commands(side: &str, polls: bool, nixl_lib: Option<&String>, plan: &Plan) -> Vec<Command> {
+    let open = |rank: u32| Command::Open {
+        agent: format!("kvwire-{side}-{}-{rank}", std::process::id()),
+        nixl_lib: nixl_lib.cloned(),
+        polls,
+        rank,
+        plan: Box::new(plan.clone()),
+    };
+    (0..plan.ranks).map(open).collect()
+}
+
+/// Phases of opening by name, with their time in nanoseconds.
+pub(crate) type Phases = Vec<(String, u64)>;
+
+/// What a side's engines said when they were open: their NIXL, the ranks, and the phases with the time of the slowest.
+///
+/// # Errors
+/// One said something else.
+pub(crate) fn opened(events: Vec<Event>) -> Result<(NixlIdentity, Vec<PeerRank>, Phases), Stop> {
+    let (mut nixl, mut ranks, mut phases): (Option<NixlIdentity>, Vec<PeerRank>, Phases) = Default::default();
+    for (rank, event) in (0..).zip(events) {
+        let Event::Opened(opened) = event else { return Err(wrong_event(&event)) };
+        let Opened { nixl: loaded, region, metadata, phases: took } = *opened;
+        nixl.get_or_insert(loaded);
+        ranks.push(PeerRank { rank, metadata, region });
+        for (name, ns) in took {
+            match phases.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, slowest)) => *slowest = ns.max(*slowest),
+                None => phases.push((name, ns)),
             }
-            other => Err(wrong_event(&other)),
         }
     }
+    nixl.map(|nixl| (nixl, ranks, phases)).ok_or_else(|| Stop::Confused("no engine is open".to_owned()))
 }
 
 impl Environment {

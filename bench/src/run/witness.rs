@@ -12,7 +12,7 @@ use super::stop::Stop;
 use super::supervisor::Supervisor;
 use crate::engine::Phase;
 use crate::engine::protocol::Command;
-use crate::plan::{Case, Plan};
+use crate::plan::{Part, Plan};
 use crate::proof::counters::{Reading, Sources};
 use crate::proof::ucx::findings;
 use crate::proof::{
@@ -47,7 +47,8 @@ impl Reader {
         if let Some(last) = &self.last {
             tokio::time::sleep(last.settle_time()).await;
         }
-        let reading = self.sources.read(supervisor.engine.as_ref().and_then(crate::engine::Engine::pid));
+        let engines: Vec<u32> = supervisor.engines.iter().filter_map(crate::engine::Engine::pid).collect();
+        let reading = self.sources.read(&engines);
         self.last = Some(reading.clone());
         reading
     }
@@ -60,20 +61,32 @@ pub(super) async fn testify(
     given: &BTreeMap<String, String>,
     supervisor: &mut Supervisor,
 ) -> Result<Testimony, Stop> {
-    supervisor.work(&Command::Mark, Phase::Evidence, DEADLINE).await?;
-    let Some(engine) = &supervisor.engine else {
+    settle_logs(supervisor).await?;
+    let Some(engine) = supervisor.engines.first() else {
         return Err(Stop::Confused("no engine is open".to_owned()));
     };
-    engine.settle_log().await;
     let mut ability = Ability::of_this_host(engine.pid());
     ability.environment.extend(given.iter().map(|(key, value)| (key.clone(), value.clone())));
     Ok(Testimony { ability, findings: logged(side, strict, supervisor, true) })
 }
 
-/// What UCX logged so far on this side, as findings.
+/// Waits until everything is read that the engines have logged.
+async fn settle_logs(supervisor: &mut Supervisor) -> Result<(), Stop> {
+    supervisor.work_all(&Command::Mark, Phase::Evidence, DEADLINE).await?;
+    for engine in &supervisor.engines {
+        engine.settle_log().await;
+    }
+    Ok(())
+}
+
+/// What UCX logged so far on this side, as findings. What several ranks logged is told once.
 fn logged(side: &str, strict: bool, supervisor: &Supervisor, run_went_on: bool) -> Vec<Finding> {
-    let Some(engine) = &supervisor.engine else { return Vec::new() };
-    let lines = engine.with_ucx_log(|log| log.trouble().to_vec());
+    let mut lines = Vec::new();
+    for engine in &supervisor.engines {
+        let own = engine.with_ucx_log(|log| log.trouble().to_vec());
+        let new: Vec<_> = own.into_iter().filter(|line| !lines.contains(line)).collect();
+        lines.extend(new);
+    }
     // An older UCX reports the variable of `--strict` as unused; `strict-not-possible` says so in more words.
     let ours = |text: &str| strict && text.ends_with(": UCX_PROTO_EMULATION_ENABLE");
     let lines: Vec<_> = lines.into_iter().filter(|line| !ours(&line.text)).collect();
@@ -164,11 +177,7 @@ impl Witness {
     pub(super) async fn after(&mut self, supervisor: &mut Supervisor) -> Result<(), Stop> {
         self.initiator.push(self.reader.read(supervisor).await);
         self.ask_target(supervisor).await?;
-        supervisor.work(&Command::Mark, Phase::Evidence, DEADLINE).await?;
-        if let Some(engine) = &supervisor.engine {
-            engine.settle_log().await;
-        }
-        Ok(())
+        settle_logs(supervisor).await
     }
 
     async fn ask_target(&mut self, supervisor: &mut Supervisor) -> Result<(), Stop> {
@@ -181,17 +190,21 @@ impl Witness {
         }
     }
 
-    /// Judges the case and notes what follows from it. `moved` is what was transferred between the readings.
+    /// Judges a part of a case and notes what follows from it. `moved` is what all parts in its direction moved between
+    /// the readings: the counters are those of the host. `name` is what findings call it.
     pub(super) fn judge(
         &self,
         supervisor: &Supervisor,
-        case: &Case,
+        (name, part): (&str, &Part),
         moved: Moved,
         result: &mut CaseResult,
         record: &mut Record,
     ) {
-        let (Some(means), Some(engine)) = (&self.means, &supervisor.engine) else { return };
-        let logged = logged("initiator", record.result.plan.strict, supervisor, true);
+        let engine = supervisor.engines.get(part.rank as usize);
+        let (Some(means), Some(engine)) = (&self.means, engine) else { return };
+        let plan = &record.result.plan;
+        let logged = logged("initiator", plan.strict, supervisor, true);
+        let case = &part.case;
         let (transport, row) = engine.with_ucx_log(|log| {
             let table = log.table(case.op.ucx_name());
             let operation_bytes = match result.descriptors.posted {
@@ -203,7 +216,7 @@ impl Witness {
                 operation_bytes,
                 payload_bytes: moved.bytes,
                 transfers: moved.transfers,
-                depth: result.depth,
+                depth: result.depth.saturating_mul(plan.ranks),
                 table,
                 endpoint: log.endpoint(),
                 initiator: self.initiator.as_slice().try_into().ok(),
@@ -215,20 +228,19 @@ impl Witness {
         let setting = Setting {
             initiator: &means.initiator,
             target: &means.target,
-            given: &record.result.plan.ucx_env,
+            given: &plan.ucx_env,
             logged: &logged,
         };
-        let name = case.to_string();
         let verdict = meets(&transport, &means.expected);
         let found = match verdict {
-            Meets::Below => Some(explain(&name, &means.expected, &transport, &setting)),
-            Meets::Unknown => Some(unproven(&name, &transport, &setting)),
-            Meets::Yes | Meets::Anything => doubtful(&name, &transport),
+            Meets::Below => Some(explain(name, &means.expected, &transport, &setting)),
+            Meets::Unknown => Some(unproven(name, &transport, &setting)),
+            Meets::Yes | Meets::Anything => doubtful(name, &transport),
         };
         let found: Vec<Finding> =
-            found.into_iter().chain(rails(&name, &transport, row.as_ref(), &setting)).collect();
+            found.into_iter().chain(rails(name, &transport, row.as_ref(), &setting)).collect();
         if result.status == CaseStatus::Pass {
-            found.into_iter().for_each(|finding| note(record, &name, finding));
+            found.into_iter().for_each(|finding| note(record, name, finding));
         }
         result.transport = Some(Transport { meets_expectation: verdict.stated(), ..transport });
     }

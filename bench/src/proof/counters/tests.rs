@@ -9,7 +9,7 @@ fn write(root: &Path, path: &str, text: &str) {
 }
 
 fn read(root: &Path) -> Reading {
-    Sources::at(&root.join("sys"), &root.join("proc"), None).read(None)
+    Sources::at(&root.join("sys"), &root.join("proc"), None).read(&[])
 }
 
 fn counter(reading: &Reading, device: &str) -> Counter {
@@ -109,14 +109,14 @@ impl GpuLinks for TwoGpus {
 #[test]
 fn gpu_links_are_counted_where_the_driver_tells() {
     let root = tempfile::tempdir().unwrap();
-    let reading = Sources::at(root.path(), root.path(), Some(Box::new(TwoGpus))).read(None);
+    let reading = Sources::at(root.path(), root.path(), Some(Box::new(TwoGpus))).read(&[]);
     let kinds: Vec<(Kind, u64)> = reading.counters.iter().map(|c| (c.kind, c.received)).collect();
     assert_eq!(kinds, [(Kind::Nvlink, 2), (Kind::Pcie, 4)]);
 }
 
 #[test]
 fn this_host_can_be_read() {
-    let reading = Sources::of_this_host().read(Some(std::process::id()));
+    let reading = Sources::of_this_host().read(&[std::process::id()]);
     assert!(reading.counters.iter().any(|c| c.device == "lo"), "{reading:?}");
     assert!(reading.at_ns > 0);
 }
