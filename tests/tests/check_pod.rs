@@ -306,7 +306,7 @@ fn one_exec_with_exact_words_reads_the_environment_of_the_engine() {
         "pod decode-0, process 7:3:9",
         "UCX_TLS=tcp,cuda_copy",
         "[tls-without-rdma]",
-        "0 file(s) and 1 pod(s)",
+        "1 worker in 1 pod",
     ] {
         assert!(ended.stdout.contains(words), "{words}: {ended}");
     }
