@@ -230,7 +230,7 @@ fn check_env_has_nothing_to_say_against_our_own_manifests() {
 }
 
 #[test]
-fn a_run_token_of_ones_own_goes_with_any_overlay() {
+fn a_run_token_of_ones_own_and_more_ranks_go_with_any_overlay() {
     let folder = tempfile::tempdir().unwrap();
     let copy = std::process::Command::new("cp")
         .arg("-r")
@@ -243,9 +243,10 @@ fn a_run_token_of_ones_own_goes_with_any_overlay() {
         .unwrap();
     let overlay = deploy.join("overlays/roce");
     let path = overlay.join("kustomization.yaml");
-    let text = std::fs::read_to_string(&path).unwrap() + "  - ../../components/run-token\n";
+    let text = std::fs::read_to_string(&path).unwrap() + "  - ../../components/run-token\n  - ../../components/ranks\n";
     std::fs::write(path, text).unwrap();
     let objects = kustomize(&overlay);
     assert_eq!(of_kind(&objects, "Secret").len(), 1);
+    assert_eq!(of_kind(&objects, "ConfigMap")[0]["data"]["KVWIRE_RANKS"], "4");
     assert_eq!(complaints(&objects), Vec::<String>::new());
 }

@@ -29,6 +29,7 @@ embedded! {
     "components/network-policy/kustomization.yaml"
     "components/network-policy/policy.yaml"
     "components/pin-memory/kustomization.yaml"
+    "components/ranks/kustomization.yaml"
     "components/rdma-shared-device/kustomization.yaml"
     "components/rendezvous-etcd/kustomization.yaml"
     "components/rendezvous-tcp/kustomization.yaml"
