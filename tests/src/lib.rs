@@ -15,7 +15,9 @@ mod evidence;
 mod find;
 mod kubectl;
 mod live;
+pub mod manifests;
 mod netns;
+mod podman;
 mod relay;
 
 use std::path::PathBuf;
@@ -30,6 +32,7 @@ pub use find::{Nixl, fake, kvwire, partial_fake, repository};
 pub use kubectl::{Kubectl, RUNS_HERE};
 pub use live::{Live, is_alive};
 pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS, enter};
+pub use podman::Podman;
 pub use relay::Relay;
 
 /// A run that takes longer than this hangs.
