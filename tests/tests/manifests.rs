@@ -243,7 +243,8 @@ fn a_run_token_of_ones_own_and_more_ranks_go_with_any_overlay() {
         .unwrap();
     let overlay = deploy.join("overlays/roce");
     let path = overlay.join("kustomization.yaml");
-    let text = std::fs::read_to_string(&path).unwrap() + "  - ../../components/run-token\n  - ../../components/ranks\n";
+    let text = std::fs::read_to_string(&path).unwrap()
+        + "  - ../../components/run-token\n  - ../../components/ranks\n";
     std::fs::write(path, text).unwrap();
     let objects = kustomize(&overlay);
     assert_eq!(of_kind(&objects, "Secret").len(), 1);
