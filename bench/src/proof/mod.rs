@@ -16,3 +16,4 @@ pub(crate) use cause::{Setting, explain, rails, strict_doubt, two_copies, unprov
 pub(crate) use class::{Class, Expect};
 pub(crate) use expect::{Expected, Meets, expected, meets};
 pub(crate) use judge::{CaseFacts, DeviceShare, Transport, judge};
+pub(crate) use ucx::trouble as logged;
