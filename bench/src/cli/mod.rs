@@ -6,6 +6,7 @@ mod info;
 mod join;
 mod kv;
 mod measure;
+mod memory;
 mod output;
 mod pair;
 mod plan;
@@ -20,6 +21,7 @@ pub(crate) use gate::{CalibrateArgs, GateArgs, GateCommand, TOLERANCE_DEFAULT};
 pub(crate) use info::InfoArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
+pub(crate) use memory::named;
 pub(crate) use output::{OutputArgs, ResultArgs, When};
 pub(crate) use pair::PairArgs;
 pub(crate) use plan::PlanArgs;
@@ -79,7 +81,7 @@ pub(crate) enum Command {
     Check(Box<CheckArgs>),
     /// Explain a variable or a finding.
     Explain(ExplainArgs),
-    /// Show which NIXL and UCX would be used, and every place that was searched.
+    /// Show which NIXL, UCX and GPUs would be used, and every place that was searched.
     Info(InfoArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.
     #[command(hide = true)]

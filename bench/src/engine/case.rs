@@ -23,6 +23,8 @@ const WARM_UP_SHARE: u32 = 10;
 const EXTRA_SHARE: u32 = 10;
 /// Transfers timed beside NIXL's telemetry, at most.
 const TELEMETRY_SAMPLES: u64 = 64;
+/// Transfers on GPU memory that are looked at one by one after the timed loop, at most.
+const LOOKS: u64 = 64;
 /// Pairs of transfers with and without a notification, at most.
 const NOTIFY_PAIRS: u64 = 1000;
 /// NIXL counts whole microseconds.
@@ -86,6 +88,9 @@ struct Wire<'a> {
     transfer: Transfer<'a>,
     ends: Option<EndWords<'a>>,
     key: Key,
+    /// Whether each transfer is marked and looked at. Not in a timed loop on GPU memory, where that takes longer than a
+    /// small transfer.
+    marks: bool,
     /// The placements of KV blocks; boxed, since uniform blocks have none.
     rounds: Option<Box<Rounds<'a>>>,
 }
@@ -103,6 +108,7 @@ impl<'a> Wire<'a> {
             notify: notify.then(|| NOTIFICATION.to_vec()),
         };
         let agent = session.agent;
+        let marks = !session.pool.is_far();
         if let Some(shape) = &lists.case.kv {
             let mut rounds = Box::new(Rounds::new(session, shape, lists.case.op, slot)?);
             let transfer = rounds.make(agent, lists, &options)?;
@@ -114,10 +120,11 @@ impl<'a> Wire<'a> {
                 transfer,
                 ends: None,
                 key,
+                marks,
                 rounds: Some(rounds),
             });
         }
-        let words = session.memory.words();
+        let words = session.pool.region();
         let blocks = blocks(&lists.case, slot);
         let ends = match lists.case.op {
             Op::Read => EndWords::in_destination(words, &blocks),
@@ -125,7 +132,8 @@ impl<'a> Wire<'a> {
         };
         let indices = lists.slot(slot);
         let transfer = make(agent, lists, &indices, &options)?;
-        Ok(Self { agent, lists, indices, options, transfer, ends: ends.map_err(layout)?, key, rounds: None })
+        let ends = ends.map_err(layout)?;
+        Ok(Self { agent, lists, indices, options, transfer, ends, key, marks, rounds: None })
     }
 }
 
@@ -158,9 +166,9 @@ impl Request for Wire<'_> {
     #[inline]
     fn stamp(&mut self, iteration: u32) {
         if let Some(rounds) = &mut self.rounds {
-            self.ends = rounds.turn(iteration, self.key);
+            self.ends = rounds.turn(iteration, self.key, self.marks);
         }
-        let Some(ends) = self.ends else { return };
+        let Some(ends) = self.ends.filter(|_| self.marks) else { return };
         match self.lists.case.op {
             Op::Read => ends.poison(self.key.epoch()),
             Op::Write => ends.stamp(self.key, iteration),
@@ -179,7 +187,7 @@ impl Request for Wire<'_> {
 
     #[inline]
     fn arrived(&self, _iteration: u32) -> bool {
-        match (self.lists.case.op, self.ends) {
+        match (self.lists.case.op, self.ends.filter(|_| self.marks)) {
             (Op::Read, Some(ends)) => ends.arrived(self.key, 0),
             // The bytes of a WRITE arrive on the other side: the check of the whole range there looks at the stamps.
             (Op::Write, _) | (_, None) => true,
@@ -195,6 +203,8 @@ pub(crate) struct CaseRun<'a> {
     plain: Option<Slot<Wire<'a>>>,
     /// Number of each slot's last transfer when the memory was made ready for the timed loop.
     begun: Vec<u32>,
+    /// Transfers after the timed loop that were marked and looked at one by one; only on GPU memory.
+    looked_at: u64,
 }
 
 impl<'a> CaseRun<'a> {
@@ -217,7 +227,7 @@ impl<'a> CaseRun<'a> {
             slots.push(Slot::new(Wire::new(session, lists, slot, notify, key)?));
         }
         let plain = if notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
-        let mut case = Self { lists, slots, plain, begun: Vec::new() };
+        let mut case = Self { lists, slots, plain, begun: Vec::new(), looked_at: 0 };
         let remake = case.remakes(plan);
         let mut timings = Timings::new(remake);
         let cold = case.run(session, 0..1, case.once(plan), &mut timings)?;
@@ -264,11 +274,15 @@ impl<'a> CaseRun<'a> {
             None => OpenOutcome { outcome: self.run(session, all, limits, &mut timings)?, unserved: 0 },
         };
         let payload_bytes = self.payload_bytes();
-        let (mismatch, arrived_late) = self.look_at_missing(session, epoch, outcome)?;
+        let (mut mismatch, mut arrived_late) = self.look_at_missing(session, epoch, outcome)?;
         let fine = outcome.missing.is_none();
         let notify = if fine { self.notify_cost(session)? } else { None };
         let seen = if fine { self.seen(session)? } else { None };
         let telemetry = if fine { self.telemetry(session)? } else { None };
+        if fine && session.pool.is_far() {
+            // Last of all: the marks of these transfers are what the check of the whole range finds.
+            (mismatch, arrived_late) = self.look_at_each(session, epoch)?;
+        }
         Ok(Measured {
             transfers: outcome.transfers,
             moved: self.transfers().map(u64::from).sum(),
@@ -327,15 +341,44 @@ impl<'a> CaseRun<'a> {
 
     /// Where each slot's transfers stand.
     fn stamps(&self) -> Vec<SlotEnd> {
-        let stamped = self.lists.case.op == Op::Write;
+        let marked = self.slots.iter().all(|slot| slot.request.marks);
+        let stamped = self.lists.case.op == Op::Write && marked;
         let ends = self.slots.iter().zip(self.transfers());
         ends.map(|(slot, transfers)| SlotEnd { iteration: slot.iteration, transfers, stamped }).collect()
     }
 
     fn checked(&self, outcome: Outcome) -> u64 {
-        let looked_at =
-            self.lists.case.op == Op::Read && self.slots.iter().all(|slot| slot.request.ends.is_some());
-        if looked_at { outcome.transfers } else { 0 }
+        let each = |slot: &Slot<Wire<'_>>| slot.request.marks && slot.request.ends.is_some();
+        match self.lists.case.op {
+            Op::Read if self.looked_at > 0 => self.looked_at,
+            Op::Read if self.slots.iter().all(each) => outcome.transfers,
+            _ => 0,
+        }
+    }
+
+    /// Some more transfers, each marked before and looked at when its completion is seen. In GPU memory a look is a copy
+    /// of one word on a stream of our own; nothing waits for the whole GPU.
+    fn look_at_each(
+        &mut self,
+        session: &Session<'_>,
+        epoch: u32,
+    ) -> Result<(Option<crate::memory::pattern::Mismatch>, bool), EngineError> {
+        if self.lists.case.op == Op::Write && self.lists.case.kv.is_some() {
+            // The check on the other side would have to know which of the overlapping placements were marked.
+            return Ok((None, false));
+        }
+        self.slots.iter_mut().for_each(|slot| slot.request.marks = true);
+        let plan = session.plan;
+        let limits = Limits {
+            transfers: LOOKS.max(self.slots.len() as u64),
+            time: plan.case_time() / EXTRA_SHARE,
+            stall: plan.transfer_timeout(),
+            remake: self.remakes(plan),
+        };
+        let all = 0..self.slots.len();
+        let outcome = self.run(session, all, limits, &mut Timings::new(limits.remake))?;
+        self.looked_at = outcome.transfers;
+        self.look_at_missing(session, epoch, outcome)
     }
 
     /// Says what is wrong with a transfer whose bytes were not there at its completion.

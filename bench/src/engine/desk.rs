@@ -2,16 +2,15 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nixl::{Agent, HostMemory};
+use nixl::Agent;
 
 use super::process::leave;
 use super::protocol::{Command, Event, MARK, read_frame, write_frame};
+use crate::memory::Pool;
 
 /// Marks the place in the log. A standard error that is closed has no reader who would wait for the mark.
 pub(crate) fn mark() {
@@ -30,15 +29,15 @@ pub(crate) struct Desk {
 
 /// A word of registered memory that shows the initiator how many notifications have been taken.
 pub(crate) struct Bell {
-    pub(crate) memory: Arc<HostMemory>,
-    /// Its index in the words of the memory.
+    pub(crate) pool: Pool,
+    /// Its index in the words of the pool.
     pub(crate) word: usize,
 }
 
 impl Bell {
     fn ring(&self, heard: u64) {
-        if let Some(word) = self.memory.words().get(self.word) {
-            word.store(heard.to_le(), Ordering::Release);
+        if let Some(word) = self.pool.region().word(self.word) {
+            word.store_last(heard.to_le());
         }
     }
 }

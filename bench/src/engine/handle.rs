@@ -347,10 +347,20 @@ impl EngineFailure {
             Kind::Signal(signal) if !OWN_SIGNALS.contains(signal) => Outcome::Inconclusive,
             Kind::Stopped | Kind::Spawn(_) => Outcome::Inconclusive,
             Kind::Reported(error) => match error.kind {
-                ErrorKind::NixlMissing | ErrorKind::NixlUnusable | ErrorKind::Memory => Outcome::Inconclusive,
+                ErrorKind::NixlMissing | ErrorKind::NixlUnusable | ErrorKind::Memory | ErrorKind::Gpu => {
+                    Outcome::Inconclusive
+                }
                 ErrorKind::Nixl | ErrorKind::Stalled | ErrorKind::Protocol => Outcome::NotTrusted,
             },
             Kind::Signal(_) | Kind::Exited(_) | Kind::Silent(_) | Kind::Confused(_) => Outcome::NotTrusted,
+        }
+    }
+
+    /// What the engine itself said, when it said something.
+    pub(crate) fn reported(&self) -> Option<&EngineError> {
+        match &self.kind {
+            Kind::Reported(error) => Some(error),
+            _ => None,
         }
     }
 
@@ -405,6 +415,7 @@ fn reported_id(kind: ErrorKind) -> &'static str {
         ErrorKind::Nixl => "nixl-error",
         ErrorKind::Stalled => "transfer-stalled",
         ErrorKind::Memory => "memory",
+        ErrorKind::Gpu => "gpu-unusable",
         ErrorKind::Protocol => "engine-confused",
     }
 }
@@ -420,6 +431,9 @@ fn reported_hint(kind: ErrorKind) -> String {
             "the wire or the peer is stuck: look at the link of the device that UCX uses; a slow wire needs a longer --transfer-timeout"
         }
         ErrorKind::Memory => "lower --sizes, --batch, --depth or --pool, or raise the memory limit (ulimit -l, cgroup)",
+        ErrorKind::Gpu => {
+            "run `kvwire check node` and `nvidia-smi` where this side runs; --memory auto measures host memory where there is no GPU"
+        }
         ErrorKind::Protocol => "this is a fault in kvwire; please report it",
     }
     .to_owned()

@@ -32,7 +32,7 @@ impl<'a> Rounds<'a> {
         op: Op,
         slot: u32,
     ) -> Result<Self, EngineError> {
-        let words = session.memory.words();
+        let words = session.pool.region();
         let placements: Vec<Placement> =
             (0..shape.placements).map(|round| place(shape, session.plan.seed, slot, round)).collect();
         let ends = placements.iter().map(|placement| {
@@ -50,10 +50,11 @@ impl<'a> Rounds<'a> {
         Ok(rounds)
     }
 
-    /// Takes the placement of a transfer. Returns its end words.
-    pub(crate) fn turn(&mut self, iteration: u32, key: Key) -> Option<EndWords<'a>> {
+    /// Takes the placement of a transfer. Returns its end words. `mark`: the transfers carry marks.
+    pub(crate) fn turn(&mut self, iteration: u32, key: Key, mark: bool) -> Option<EndWords<'a>> {
         let round = |iteration: u32| (iteration % self.shape.placements) as usize;
-        if self.op == Op::Write
+        if mark
+            && self.op == Op::Write
             && let Some(ends) = self.ends[round(iteration.wrapping_sub(1))]
         {
             // The marks of the transfer before must not travel as data of this one.
@@ -117,7 +118,7 @@ pub(crate) fn verify(
     epoch: u32,
     slots: &[SlotEnd],
 ) -> Result<Verified, EngineError> {
-    let words = session.memory.words();
+    let words = session.pool.region();
     let mut claimed = Claimed::none(shape);
     let mut bytes = 0;
     for (slot, end) in (0..shape.slots()).zip(slots) {

@@ -2,20 +2,18 @@
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
-use nixl::{Agent, AgentConfig, HostMemory, Populate, Registration, Remote, RemoteRegion};
+use nixl::{Agent, AgentConfig, Registration, Remote, RemoteRegion};
 
 use super::case::{CaseRun, Lists};
 use super::desk::{Bell, Desk, mark};
 use super::library::{Loaded, identity};
 use super::protocol::{Blob, Command, End, EngineError, ErrorKind, Event, Opened, SlotEnd, Verified};
+use super::seating::Taking;
 use super::timed::ns;
-use crate::memory::pattern::{
-    Block, CheckError, EndWords, Expected, Key, Mismatch, Span, Stamp, WORD_BYTES, fill, poison, verify,
-};
+use crate::memory::pattern::{Block, CheckError, EndWords, Expected, Key, Mismatch, Stamp, WORD_BYTES};
+use crate::memory::{Pool, PoolError, Seat};
 use crate::plan::{Case, Op, Plan};
 use crate::workload::{KvShape, Where};
 
@@ -26,7 +24,7 @@ pub(crate) const BACKEND: &str = "UCX";
 pub(crate) struct Session<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) registration: &'a Registration<'a>,
-    pub(crate) memory: &'a Arc<HostMemory>,
+    pub(crate) pool: &'a Pool,
     pub(crate) plan: &'a Plan,
     pub(crate) peer: OnceCell<Peer<'a>>,
     /// Notifications sent since the engine was opened.
@@ -49,11 +47,11 @@ pub(crate) fn serve(
     name: &str,
     polls: bool,
     plan: &Plan,
+    seat: &Seat,
+    cpus: Option<String>,
 ) -> Result<(), EngineError> {
     let mut phases = vec![("load".to_owned(), loaded.load_ns)];
-    // The kernel clears the pool's pages while NIXL makes its backend, which mostly waits.
-    let bytes = usize::try_from(plan.pool_bytes).unwrap_or(usize::MAX);
-    let pool = thread::spawn(move || HostMemory::new(bytes, Populate::Now));
+    let taking = Taking::begin(seat, plan.pool_bytes, cpus)?;
     let agent = timed(&mut phases, "agent", || {
         Agent::new(
             &loaded.library,
@@ -66,17 +64,18 @@ pub(crate) fn serve(
     let backend = timed(&mut phases, "backend", || {
         agent.create_backend(BACKEND, &BTreeMap::new()).map_err(nixl_failed)
     })?;
-    let memory = timed(&mut phases, "allocate", || {
-        let refused = |message| EngineError { kind: ErrorKind::Memory, message };
-        let pool =
-            pool.join().map_err(|_| refused("the thread that takes the pool ended early".to_owned()))?;
-        pool.map(Arc::new).map_err(|e| refused(e.to_string()))
+    let (pool, placement) = timed(&mut phases, "allocate", || taking.finish())?;
+    let registration = timed(&mut phases, "register", || {
+        match &pool {
+            Pool::Host(memory) => agent.register(&backend, memory),
+            Pool::Gpu(pool) => agent.register(&backend, pool.memory()),
+        }
+        .map_err(nixl_failed)
     })?;
-    let registration =
-        timed(&mut phases, "register", || agent.register(&backend, &memory).map_err(nixl_failed))?;
     let metadata = agent.local_metadata().map_err(nixl_failed)?;
     desk.answer(&Event::Opened(Box::new(Opened {
         nixl: identity(loaded),
+        placement,
         region: registration.region(),
         metadata: Blob(metadata),
         phases,
@@ -87,7 +86,7 @@ pub(crate) fn serve(
     let session = Session {
         agent: &agent,
         registration: &registration,
-        memory: &memory,
+        pool: &pool,
         plan,
         peer: OnceCell::new(),
         notifications_sent: Cell::new(0),
@@ -184,12 +183,17 @@ impl Session<'_> {
             }
             Command::Listen => desk.listen(self.bell()),
             Command::Mark => mark(),
+            Command::CopySpeed { bytes } => {
+                let bytes_per_s = super::copy_speed::measure(self.pool, *bytes)?;
+                return Ok(Event::CopySpeed { bytes_per_s });
+            }
             Command::Heard { expected, timeout_ms } => {
                 let notifications = desk.hear(self.agent, *expected, *timeout_ms).map_err(nixl_failed)?;
                 return Ok(Event::Heard { notifications });
             }
             Command::Measure { .. } => return Err(out_of_order("a timed loop without a warm-up")),
             Command::Inspect { .. }
+            | Command::LookForGpus
             | Command::TryOut { .. }
             | Command::Open { .. }
             | Command::WarmUp { .. } => {
@@ -207,7 +211,7 @@ impl Session<'_> {
     /// The word that shows the initiator how many notifications this side has taken.
     fn bell(&self) -> Option<Bell> {
         let word = usize::try_from(self.plan.bell()? / WORD_BYTES).ok()?;
-        Some(Bell { memory: Arc::clone(self.memory), word })
+        Some(Bell { pool: self.pool.clone(), word })
     }
 
     /// A shape may be the peer's; one that leaves the pool is refused.
@@ -220,25 +224,20 @@ impl Session<'_> {
     }
 
     fn prepare(&self, case: &Case, epoch: u32, end: End) -> Result<(), EngineError> {
-        let make_ready = |offset: u64, bytes: u64| {
-            let span = Span::of(self.memory.words(), offset, bytes).map_err(layout)?;
-            match end {
-                End::Source => fill(span, Key::new(self.plan.seed, epoch), offset).map_err(layout),
-                End::Consumer => {
-                    poison(span, epoch);
-                    Ok(())
-                }
+        let ranges: Vec<(u64, u64)> = match &case.kv {
+            Some(shape) => {
+                self.check_shape(shape)?;
+                // All blocks of the pool, also those that no placement uses: what strays into the prompt is then known.
+                let at = if end == End::Source { Where::Source } else { Where::Destination };
+                vec![(0, shape.region_bytes(at))]
             }
+            None => (0..self.plan.depth).flat_map(|slot| case.ranges(slot)).collect(),
         };
-        if let Some(shape) = &case.kv {
-            self.check_shape(shape)?;
-            // All blocks of the pool, also those that no placement uses: what strays into the prompt is then known.
-            let at = if end == End::Source { Where::Source } else { Where::Destination };
-            return make_ready(0, shape.region_bytes(at));
+        match end {
+            End::Source => self.pool.fill(&ranges, Key::new(self.plan.seed, epoch)),
+            End::Consumer => self.pool.poison(&ranges, epoch),
         }
-        (0..self.plan.depth)
-            .flat_map(|slot| case.ranges(slot))
-            .try_for_each(|(offset, bytes)| make_ready(offset, bytes))
+        .map_err(pool_failed)
     }
 
     fn verify(&self, case: &Case, epoch: u32, stamps: &[SlotEnd]) -> Result<Verified, EngineError> {
@@ -266,7 +265,7 @@ impl Session<'_> {
         stamp: Option<u32>,
     ) -> Result<Result<u64, Mismatch>, EngineError> {
         let blocks = blocks(case, slot);
-        let ends = EndWords::in_destination(self.memory.words(), &blocks).map_err(layout)?;
+        let ends = EndWords::in_destination(self.pool.region(), &blocks).map_err(layout)?;
         self.check_blocks(&blocks, epoch, ends.zip(stamp).map(|(ends, iteration)| ends.as_stamp(iteration)))
     }
 
@@ -278,10 +277,11 @@ impl Session<'_> {
         stamp: Option<Stamp>,
     ) -> Result<Result<u64, Mismatch>, EngineError> {
         let expected = Expected { key: Key::new(self.plan.seed, epoch), poison_salt: epoch, stamp };
-        match verify(self.memory.words(), blocks, &expected) {
+        match self.pool.verify(blocks, &expected) {
             Ok(bytes) => Ok(Ok(bytes)),
             Err(CheckError::Data(mismatch)) => Ok(Err(*mismatch)),
             Err(CheckError::Layout(error)) => Err(layout(error)),
+            Err(CheckError::Memory(message)) => Err(EngineError { kind: ErrorKind::Gpu, message }),
         }
     }
 }
@@ -289,6 +289,13 @@ impl Session<'_> {
 /// The descriptors of one slot as the pattern sees them: the same offsets on both sides.
 pub(crate) fn blocks(case: &Case, slot: u32) -> Vec<Block> {
     case.ranges(slot).map(|(offset, bytes)| Block { source: offset, destination: offset, bytes }).collect()
+}
+
+fn pool_failed(error: PoolError) -> EngineError {
+    match error {
+        PoolError::Layout(error) => layout(error),
+        PoolError::Gpu(message) => EngineError { kind: ErrorKind::Gpu, message },
+    }
 }
 
 pub(crate) fn layout(error: crate::memory::pattern::SpanError) -> EngineError {

@@ -38,9 +38,12 @@ pub(crate) struct ResultFile {
     pub(crate) plan: Plan,
     /// Host and software of each side; null for a side that was never heard of.
     pub(crate) nodes: Sides<Node>,
-    /// Memory the payload lay in on each side, for example `host memory`.
+    /// Memory the payload lay in on each side, for example `host memory` or `GPU memory (malloc)`.
     #[serde(default)]
     pub(crate) memory: Sides<String>,
+    /// Where each side's engine sat: GPU, cores, network ports.
+    #[serde(default)]
+    pub(crate) placement: Sides<Placement>,
     /// Where the two sides met, and through which own address each reached that place.
     #[serde(default)]
     pub(crate) rendezvous: Rendezvous,
@@ -374,8 +377,10 @@ pub(crate) struct NixlTelemetry {
 
 #[cfg(test)]
 pub(crate) mod example;
+mod placement;
 mod repetition;
 
+pub(crate) use placement::{GpuUsed, Placement};
 pub(crate) use repetition::Repetition;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::join::Met;
 use super::message::Message;
 use super::nodes;
 use super::record::{Record, not_run};
+use super::seats::{self, Chooser};
 use super::stop::Stop;
 use super::supervisor::{Supervisor, makes_no_sense};
 use super::target::{OPEN_DEADLINE, wrong_event};
@@ -190,13 +191,24 @@ impl Initiator {
     async fn open(&mut self) -> Result<(), Stop> {
         let begin = Instant::now();
         self.record.startup("join", self.record.elapsed_ns());
-        let engine = Engine::spawn(Role::Initiator, &self.plan.engine_env(), &self.terminal);
+        let environment = self.plan.engine_env();
+        let chooser = Chooser {
+            role: Role::Initiator,
+            wish: &self.plan.memory,
+            own_gpus: &[],
+            environment: &environment,
+            number: 0,
+            terminal: &self.terminal,
+        };
+        let seat = chooser.choose(&mut self.supervisor).await?;
+        let engine = Engine::spawn(Role::Initiator, &seats::environment(&seat, environment), &self.terminal);
         self.supervisor.engine = Some(engine.map_err(Stop::Engine)?);
         let command = Command::Open {
             agent: format!("kvwire-initiator-{}", std::process::id()),
             nixl_lib: self.nixl_lib.clone(),
             polls: false,
             plan: Box::new(self.plan.clone()),
+            seat: Box::new(seat),
         };
         let message = Message::Begin { plan: Box::new(self.plan.clone()) };
         let (event, answer) =
@@ -207,8 +219,11 @@ impl Initiator {
         self.node.nixl = Some(opened.nixl);
         let mut phases: Vec<(String, u64)> = join.into_iter().map(|p| (p.name, p.ns)).collect();
         phases.extend(opened.phases);
-        self.record.initiator(self.node.clone(), &phases);
-        self.record.target(target.node, &target.phases);
+        for (side, placement) in [("initiator", &opened.placement), ("target", &target.placement)] {
+            seats::judge(side, placement).into_iter().for_each(|finding| self.record.finding(finding));
+        }
+        self.record.initiator(self.node.clone(), opened.placement, &phases);
+        self.record.target(target.node, target.placement, &target.phases);
         self.record.startup("both engines open", crate::engine::timed_ns(begin.elapsed()));
         self.compare_versions();
         let connect = Command::Connect { metadata: target.metadata, region: target.region };
@@ -282,7 +297,7 @@ impl Initiator {
         let lost = self.count_notifications(&measured).await?;
         let verified = self.verify(case, timed_epoch, &measured).await?;
         let mut result = self.judge_case(case, &warm, *measured, verified, lost);
-        self.witness.judge(&self.supervisor, case, moved, &mut result, &mut self.record);
+        self.witness.judge(&mut self.supervisor, case, moved, &mut result, &mut self.record).await?;
         Ok(result)
     }
 

@@ -11,7 +11,7 @@ use crate::engine::protocol::{Blob, End, SlotEnd, Verified};
 use crate::plan::{Case, Plan};
 use crate::proof::Ability;
 use crate::proof::counters::Reading;
-use crate::report::model::{CaseResult, ResultFile};
+use crate::report::model::{CaseResult, Placement, ResultFile};
 use crate::verdict::Outcome;
 
 /// The version of this conversation; two that differ cannot talk.
@@ -81,6 +81,8 @@ pub(crate) struct Testimony {
 pub(crate) struct TargetOpened {
     /// The target, now with the NIXL that it loaded.
     pub(crate) node: Node,
+    /// Where its engine sits.
+    pub(crate) placement: Placement,
     /// Where its pool is.
     pub(crate) region: RemoteRegion,
     /// NIXL's metadata of its agent.

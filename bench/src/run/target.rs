@@ -10,13 +10,15 @@ use coordinator::Role;
 use super::join::Met;
 use super::message::{Message, TargetOpened};
 use super::record::Record;
+use super::scope::Scope;
+use super::seats::{self, Chooser};
 use super::stop::Stop;
 use super::supervisor::Supervisor;
 use super::witness::{Reader, testify};
 use crate::engine::protocol::{Command, Event};
 use crate::engine::{Engine, Phase};
 use crate::plan::Plan;
-use crate::report::model::{CaseResult, ResultFile};
+use crate::report::model::{CaseResult, Placement, ResultFile};
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
 
@@ -33,6 +35,12 @@ pub(crate) struct Target {
     findings: Vec<Finding>,
     nixl_lib: Option<String>,
     environment: Environment,
+    /// GPUs that this side's own user names.
+    own_gpus: Vec<String>,
+    /// Where the engine sits, once it is open.
+    placement: Option<Placement>,
+    /// The initiator is on this host too.
+    one_host: bool,
     terminal: Terminal,
     plan: Option<Box<Plan>>,
     reader: Reader,
@@ -70,6 +78,9 @@ impl Target {
     /// The serving side of a run whose two sides have met.
     pub(crate) fn new(met: Met, nixl_lib: Option<String>, terminal: Terminal) -> Self {
         Self {
+            one_host: met.own.node.same_host(&met.peer.node),
+            own_gpus: Vec::new(),
+            placement: None,
             supervisor: met.supervisor,
             node: met.own.node,
             findings: met.findings,
@@ -85,6 +96,12 @@ impl Target {
     /// Takes only what concerns UCX from a plan that came over the network, and `own` on top.
     pub(crate) fn with_own_environment(mut self, own: BTreeMap<String, String>) -> Self {
         self.environment = Environment::Own(own);
+        self
+    }
+
+    /// Takes these GPUs, in turn, instead of those that the plan names.
+    pub(crate) fn with_own_gpus(mut self, gpus: Vec<String>) -> Self {
+        self.own_gpus = gpus;
         self
     }
 
@@ -115,7 +132,7 @@ impl Target {
                 (worst, Some(record))
             }
             (None, Some(plan)) => {
-                let scope = "the target's view of a run that did not come to its end".to_owned();
+                let scope = Scope::said("the target's view of a run that did not come to its end".to_owned());
                 let mut record = Record::new(run_id, *plan, scope, output, begin);
                 record.known_target(self.node);
                 record.of_target();
@@ -185,7 +202,14 @@ impl Target {
                 Message::Testify => {
                     let strict = self.plan.as_ref().is_some_and(|plan| plan.strict);
                     Message::Testimony(Box::new(
-                        testify("target", strict, &self.given(), &mut self.supervisor).await?,
+                        testify(
+                            "target",
+                            strict,
+                            &self.given(),
+                            self.placement.as_ref(),
+                            &mut self.supervisor,
+                        )
+                        .await?,
                     ))
                 }
                 other => return Err(super::supervisor::unexpected(Ok(other))),
@@ -206,17 +230,30 @@ impl Target {
 
     async fn open(&mut self, plan: Box<Plan>) -> Result<Message, Stop> {
         let environment = self.environment.with(&plan.engine_env());
+        self.plan = Some(plan.clone());
+        let chooser = Chooser {
+            role: Role::Target,
+            wish: &plan.memory,
+            own_gpus: &self.own_gpus,
+            environment: &environment,
+            // On one host the initiator's engine has the first GPU.
+            number: usize::from(self.one_host),
+            terminal: &self.terminal,
+        };
+        let seat = chooser.choose(&mut self.supervisor).await?;
+        let environment = seats::environment(&seat, environment);
         self.supervisor.engine =
             Some(Engine::spawn(Role::Target, &environment, &self.terminal).map_err(Stop::Engine)?);
         let agent = format!("kvwire-target-{}", std::process::id());
         let command =
-            Command::Open { agent, nixl_lib: self.nixl_lib.clone(), polls: true, plan: plan.clone() };
-        self.plan = Some(plan);
+            Command::Open { agent, nixl_lib: self.nixl_lib.clone(), polls: true, plan, seat: Box::new(seat) };
         match self.supervisor.work(&command, Phase::Opening, OPEN_DEADLINE).await? {
             Event::Opened(opened) => {
                 self.node.nixl = Some(opened.nixl);
+                self.placement = Some(opened.placement.clone());
                 Ok(Message::Opened(Box::new(TargetOpened {
                     node: self.node.clone(),
+                    placement: opened.placement,
                     region: opened.region,
                     metadata: opened.metadata,
                     phases: opened.phases,

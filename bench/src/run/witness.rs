@@ -11,15 +11,15 @@ use super::record::Record;
 use super::stop::Stop;
 use super::supervisor::Supervisor;
 use crate::engine::Phase;
-use crate::engine::protocol::Command;
+use crate::engine::protocol::{Command, Event};
 use crate::plan::{Case, Plan};
 use crate::proof::counters::{Reading, Sources};
 use crate::proof::ucx::findings;
 use crate::proof::{
-    Ability, CaseFacts, Class, Expected, Meets, Setting, Transport, expected, explain, judge, meets, rails,
-    strict_doubt, two_copies, unproven, unusable_ports,
+    Ability, CaseFacts, Class, Expected, GpusOfSides, Meets, Setting, Transport, expected, explain, judge,
+    limit, meets, out_of_reach, rails, strict_doubt, too_slow, two_copies, unproven, unusable_ports,
 };
-use crate::report::model::{CaseResult, CaseStatus};
+use crate::report::model::{CaseResult, CaseStatus, Placement};
 
 /// The longest time for which background traffic is watched before a loop.
 const QUIET_MAX: Duration = Duration::from_millis(50);
@@ -58,6 +58,7 @@ pub(super) async fn testify(
     side: &str,
     strict: bool,
     given: &BTreeMap<String, String>,
+    placement: Option<&Placement>,
     supervisor: &mut Supervisor,
 ) -> Result<Testimony, Stop> {
     supervisor.work(&Command::Mark, Phase::Evidence, DEADLINE).await?;
@@ -65,7 +66,7 @@ pub(super) async fn testify(
         return Err(Stop::Confused("no engine is open".to_owned()));
     };
     engine.settle_log().await;
-    let mut ability = Ability::of_this_host(engine.pid());
+    let mut ability = Ability::of_this_host(engine.pid(), placement);
     ability.environment.extend(given.iter().map(|(key, value)| (key.clone(), value.clone())));
     Ok(Testimony { ability, findings: logged(side, strict, supervisor, true) })
 }
@@ -94,6 +95,8 @@ pub(super) struct Witness {
     means: Option<Means>,
     initiator: Vec<Reading>,
     target: Vec<Reading>,
+    /// Speed of a copy in memory in bytes per second, by the bytes copied.
+    copies: BTreeMap<u64, f64>,
 }
 
 /// Both sides' means, and what follows from them.
@@ -107,7 +110,13 @@ struct Means {
 
 impl Witness {
     pub(super) fn new() -> Self {
-        Self { reader: Reader::new(), means: None, initiator: Vec::new(), target: Vec::new() }
+        Self {
+            reader: Reader::new(),
+            means: None,
+            initiator: Vec::new(),
+            target: Vec::new(),
+            copies: BTreeMap::new(),
+        }
     }
 
     /// Learns both sides' means and decides what is expected. Both engines are open.
@@ -117,7 +126,9 @@ impl Witness {
         plan: &Plan,
         record: &mut Record,
     ) -> Result<(), Stop> {
-        let ours = testify("initiator", plan.strict, &plan.engine_env(), supervisor).await?;
+        let placement = record.result.placement.initiator.clone();
+        let ours =
+            testify("initiator", plan.strict, &plan.engine_env(), placement.as_ref(), supervisor).await?;
         let theirs = ask(supervisor, &Message::Testify).await?;
         let Message::Testimony(theirs) = theirs else { return Err(out_of_order()) };
         let nodes = &record.result.nodes;
@@ -126,6 +137,7 @@ impl Witness {
         };
         let expected = expected(plan.expect, (&initiator, &ours.ability), (&target, &theirs.ability));
         let mut found = unusable_ports(&expected, &ours.ability, &theirs.ability);
+        found.extend(out_of_reach((&initiator, &ours.ability), (&target, &theirs.ability)));
         for (side, node, ability) in
             [("initiator", &initiator, &ours.ability), ("target", &target, &theirs.ability)]
         {
@@ -182,15 +194,18 @@ impl Witness {
     }
 
     /// Judges the case and notes what follows from it. `moved` is what was transferred between the readings.
-    pub(super) fn judge(
-        &self,
-        supervisor: &Supervisor,
+    ///
+    /// # Errors
+    /// The engine could not say how fast memory copies.
+    pub(super) async fn judge(
+        &mut self,
+        supervisor: &mut Supervisor,
         case: &Case,
         moved: Moved,
         result: &mut CaseResult,
         record: &mut Record,
-    ) {
-        let (Some(means), Some(engine)) = (&self.means, &supervisor.engine) else { return };
+    ) -> Result<(), Stop> {
+        let (Some(means), Some(engine)) = (&self.means, &supervisor.engine) else { return Ok(()) };
         let logged = logged("initiator", record.result.plan.strict, supervisor, true);
         let (transport, row) = engine.with_ucx_log(|log| {
             let table = log.table(case.op.ucx_name());
@@ -209,6 +224,7 @@ impl Witness {
                 initiator: self.initiator.as_slice().try_into().ok(),
                 target: self.target.as_slice().try_into().ok(),
                 one_network: means.one_network,
+                gpus: means.gpus(),
             };
             (judge(&facts), table.and_then(|table| table.row(operation_bytes)).cloned())
         });
@@ -230,13 +246,43 @@ impl Witness {
         if result.status == CaseStatus::Pass {
             found.into_iter().for_each(|finding| note(record, &name, finding));
         }
+        if result.status == CaseStatus::Pass {
+            let copied = self.copied(supervisor, case, &transport).await?;
+            let means = self.means.as_ref();
+            result.limit = means.and_then(|means| limit(&transport, &means.initiator, &means.target, copied));
+        }
         result.transport = Some(Transport { meets_expectation: verdict.stated(), ..transport });
+        Ok(())
+    }
+
+    /// How fast memory copies what one transfer moves, where that is what bounds the case. Each size is measured once.
+    async fn copied(
+        &mut self,
+        supervisor: &mut Supervisor,
+        case: &Case,
+        transport: &Transport,
+    ) -> Result<Option<f64>, Stop> {
+        if transport.class != Class::Shm {
+            return Ok(None);
+        }
+        let bytes = case.transfer_bytes(0);
+        if let Some(known) = self.copies.get(&bytes) {
+            return Ok(Some(*known));
+        }
+        match supervisor.work(&Command::CopySpeed { bytes }, Phase::Evidence, DEADLINE).await? {
+            Event::CopySpeed { bytes_per_s } => {
+                self.copies.insert(bytes, bytes_per_s);
+                Ok(Some(bytes_per_s))
+            }
+            other => Err(super::target::wrong_event(&other)),
+        }
     }
 
     /// Notes what UCX logged on this side; on the other one too while it can be asked.
     pub(super) async fn close(&self, supervisor: &mut Supervisor, record: &mut Record) -> Result<(), Stop> {
-        let strict = record.result.plan.strict;
-        let mut found = testify("initiator", strict, &BTreeMap::new(), supervisor).await?.findings;
+        let (strict, wanted) = (record.result.plan.strict, record.result.plan.min_efficiency_percent);
+        let mut found = too_slow(&record.result.cases, wanted);
+        found.extend(testify("initiator", strict, &BTreeMap::new(), None, supervisor).await?.findings);
         if let Message::Testimony(theirs) = ask(supervisor, &Message::Testify).await? {
             found.extend(theirs.findings);
         }
@@ -278,6 +324,12 @@ fn doubtful(case: &str, transport: &Transport) -> Option<Finding> {
     Some(finding.evidence([format!("case {case}")]).next_step(
         "measure longer or with larger blocks, on a host without other traffic, and without UCX_PROTO_INFO of your own",
     ))
+}
+
+impl Means {
+    fn gpus(&self) -> GpusOfSides<'_> {
+        GpusOfSides { initiator: self.initiator.gpu_uuid(), target: self.target.gpu_uuid() }
+    }
 }
 
 fn one_network(a: &Node, b: &Node) -> bool {

@@ -12,6 +12,7 @@ mod gpu;
 mod identity;
 mod judge;
 mod mask;
+mod near;
 mod nvml;
 mod pages;
 mod pci;
@@ -24,6 +25,7 @@ pub use capture::{CAPTURE_MAX, CaptureError};
 pub use evidence::{Access, Entry, Evidence};
 pub use identity::{Fabric, Namespaces, NixlIdentity, Node};
 pub use judge::judge;
+pub use near::{Near, near};
 pub use pages::{PAGES, Page, Who, page};
 pub use report::{Fact, FactPair, NodeReport};
 pub use shell::script;
@@ -34,6 +36,11 @@ pub fn gather(version: &str) -> Evidence {
     verbs::probe(&mut evidence);
     nvml::probe(&mut evidence);
     evidence
+}
+
+/// Reads the files of this machine, without asking any library.
+pub fn gather_machine() -> Evidence {
+    gather::tree(std::path::Path::new("/"), "kvwire")
 }
 
 /// Reads a machine whose root directory is `root`, files alone.

@@ -46,6 +46,8 @@ fn plan() -> Plan {
         ucx_env: std::collections::BTreeMap::new(),
         expect: crate::proof::Expect::Auto,
         strict: false,
+        memory: crate::memory::MemoryWish::default(),
+        min_efficiency_percent: None,
     }
 }
 
@@ -133,6 +135,7 @@ pub(crate) fn passed() -> ResultFile {
         plan: plan(),
         nodes,
         memory: both("host memory"),
+        placement: Sides::default(),
         rendezvous: Rendezvous::default(),
         startup: Sides {
             initiator: Some(vec![Phase { name: "load NIXL".to_owned(), ns: 400_000_000 }]),
