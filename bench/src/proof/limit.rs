@@ -48,7 +48,7 @@ pub(crate) fn limit(
             if initiator.gpu.is_some() { "within the GPU's memory" } else { "in host memory by one core" };
         Rate {
             bytes_per_s: copied?,
-            source: format!("a copy of the same size (64 MiB at most) {memory}, measured on the spot"),
+            source: format!("a copy {memory}, of the same size up to 64 MiB, measured on the spot"),
         }
     } else {
         let both = [of_side("initiator", initiator)?, of_side("target", target)?];
