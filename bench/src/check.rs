@@ -7,6 +7,7 @@ mod kubectl;
 mod nixl;
 mod node;
 mod offer;
+mod processes;
 mod rollup;
 mod sarif;
 mod sheet;
@@ -23,7 +24,7 @@ use contract::Report;
 /// Runs `kvwire check` or one check of it.
 pub(crate) fn run(args: &CheckArgs) -> Exit {
     let output = match &args.command {
-        Some(CheckCommand::Env(args)) => return env::run(args, &Terminal::new(&args.output)),
+        Some(CheckCommand::Env(env)) => &env.output,
         Some(CheckCommand::Node(node)) => &node.output,
         Some(CheckCommand::Nixl(nixl)) => &nixl.output,
         None => &args.output,
@@ -38,13 +39,17 @@ pub(crate) fn run(args: &CheckArgs) -> Exit {
     };
     let report = runtime.block_on(async {
         match &args.command {
-            Some(CheckCommand::Node(node)) => node::check(node, &terminal).await,
-            Some(CheckCommand::Nixl(nixl)) => nixl::check(nixl, &terminal).await,
-            // Manifests have been judged above: they need no event loop.
-            Some(CheckCommand::Env(_)) => Ok(None),
-            None => rollup::check(args, &terminal).await,
+            // It has formats of its own.
+            Some(CheckCommand::Env(args)) => return Err(env::run(args, &terminal).await),
+            Some(CheckCommand::Node(node)) => Ok(node::check(node, &terminal).await),
+            Some(CheckCommand::Nixl(nixl)) => Ok(nixl::check(nixl, &terminal).await),
+            None => Ok(rollup::check(args, &terminal).await),
         }
     });
+    let report = match report {
+        Ok(report) => report,
+        Err(exit) => return exit,
+    };
     match report {
         Ok(Some(report)) => print(&report, output, &terminal),
         Ok(None) => Exit::Trusted,

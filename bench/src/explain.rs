@@ -12,7 +12,9 @@ use crate::terminal::Terminal;
 /// Runs the command.
 pub(crate) fn run(args: &ExplainArgs, terminal: &Terminal) -> Exit {
     let catalogue = catalogue();
-    let text = match &args.name {
+    // Reports call a finding about a manifest `env:ID`.
+    let name = args.name.as_deref().map(|name| name.strip_prefix("env:").unwrap_or(name));
+    let text = match name {
         None if args.output.json => {
             json(&serde_json::json!({"rules": RULES, "pages": PAGES, "variables": catalogue.entries()}))
         }
@@ -57,10 +59,10 @@ fn unknown(name: &str, catalogue: &Catalogue) -> String {
 
 fn list(catalogue: &Catalogue) -> String {
     let mut out = String::from("findings in manifests:\n");
-    for rule in RULES {
+    for rule in RULES.iter().filter(|rule| page(rule.id).is_none()) {
         let _ = writeln!(out, "  {:<26}{}", rule.id, rule.title);
     }
-    out.push_str("\nfindings on a node:\n");
+    out.push_str("\nfindings about nodes, pods and NIXL:\n");
     for page in PAGES {
         let _ = writeln!(out, "  {:<26}{}", page.id, page.title);
     }
@@ -103,8 +105,7 @@ fn of_entry(name: &str, entry: &Entry) -> String {
     line("read by", entry.read_by);
     line("type", &kind(entry.kind));
     line("default", entry.default);
-    line("since", entry.since);
-    line("until", if entry.until == "0" { "never existed" } else { entry.until });
+    line("versions", &entry.versions());
     line("effect", effect(entry.effect));
     line("a bad value", bad_value(entry.owner));
     line("source", entry.source);

@@ -3,6 +3,8 @@
 //! A plan is made once, on the initiator, from what the user typed. It travels to the target and into the
 //! result, so that a reader can repeat the run.
 
+mod part;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -15,6 +17,8 @@ use crate::memory::MemoryWish;
 use crate::proof::Expect;
 use crate::workload::{KvRequest, KvShape, TokenCount, memory_of};
 
+pub(crate) use part::Part;
+
 /// The direction of a transfer, seen from the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "UPPERCASE")]
@@ -23,14 +27,27 @@ pub(crate) enum Op {
     Read,
     /// The initiator (prefill) pushes to the target.
     Write,
+    /// Both at once: a READ and a WRITE are in flight together, each on memory of its own.
+    #[serde(rename = "READ+WRITE")]
+    #[value(skip)]
+    Both,
 }
 
 impl Op {
-    /// The UCX call that carries it, as UCX's tables name it.
+    /// The directions that it stands for.
+    pub(crate) fn directions(self) -> &'static [Self] {
+        match self {
+            Self::Read => &[Self::Read],
+            Self::Write => &[Self::Write],
+            Self::Both => &[Self::Read, Self::Write],
+        }
+    }
+
+    /// The UCX call that carries one direction, as UCX's tables name it.
     pub(crate) fn ucx_name(self) -> &'static str {
         match self {
             Self::Read => "ucp_get",
-            Self::Write => "ucp_put",
+            Self::Write | Self::Both => "ucp_put",
         }
     }
 }
@@ -40,6 +57,7 @@ impl fmt::Display for Op {
         f.write_str(match self {
             Self::Read => "READ",
             Self::Write => "WRITE",
+            Self::Both => "READ+WRITE",
         })
     }
 }
@@ -111,6 +129,9 @@ pub(crate) struct Plan {
     pub(crate) cases: Vec<Case>,
     /// Transfers outstanding at once (closed loop).
     pub(crate) depth: u32,
+    /// Ranks on each side, each an engine process with an agent and a pool of its own.
+    #[serde(default = "once")]
+    pub(crate) ranks: u32,
     /// Times that all cases are measured, round after round.
     #[serde(default = "once")]
     pub(crate) repeat: u32,
@@ -124,7 +145,7 @@ pub(crate) struct Plan {
     pub(crate) total_time_ms: Option<u64>,
     /// Seed of the data pattern.
     pub(crate) seed: u64,
-    /// Memory registered on each side, in bytes.
+    /// Memory registered by each rank of a side, in bytes.
     pub(crate) pool_bytes: u64,
     /// NIXL may merge neighbouring descriptors into one (its default).
     pub(crate) merge: bool,
@@ -157,7 +178,7 @@ pub(crate) struct Plan {
 /// What `strict` sets for the engines.
 const NO_EMULATION: (&str, &str) = ("UCX_PROTO_EMULATION_ENABLE", "n");
 
-/// What plans of before there were repetitions mean.
+/// What plans of before there were repetitions and ranks mean.
 fn once() -> u32 {
     1
 }
@@ -175,6 +196,12 @@ impl Plan {
     /// Time of one timed loop, at most.
     pub(crate) fn case_time(&self) -> Duration {
         Duration::from_millis(self.case_time_ms)
+    }
+
+    /// Time of the timed loop of a case, at most: those of the sweep need no more than uniform blocks do.
+    pub(crate) fn time_of(&self, case: &Case) -> Duration {
+        let is_sweep = case.kv.as_ref().is_some_and(|shape| shape.is_sweep());
+        if is_sweep { self.case_time().min(CASE_TIME_DEFAULT) } else { self.case_time() }
     }
 
     /// Time of the whole run, at most.
@@ -210,11 +237,17 @@ impl Plan {
                 kinds.push(kind);
             }
         }
-        kinds.join(" and ")
+        let ranks = if self.ranks > 1 { format!(", {} ranks a side", self.ranks) } else { String::new() };
+        kinds.join(" and ") + &ranks
     }
 
-    /// The word at the end of the pool that tells the initiator how many notifications the target has taken, where
-    /// the run has KV cases.
+    /// Whether a peer may ask for as many ranks.
+    pub(crate) fn ranks_are_sound(&self) -> bool {
+        (1..=RANKS_MAX).contains(&self.ranks)
+    }
+
+    /// Where the words at the end of the pool begin that tell each rank of the initiator how many of its notifications
+    /// the target has taken. Only where the run has KV cases.
     pub(crate) fn bell(&self) -> Option<u64> {
         let has_kv = self.cases.iter().any(|case| case.kv.is_some());
         has_kv.then(|| (self.pool_bytes.saturating_sub(DESK_BYTES)) / 8 * 8)
@@ -222,13 +255,16 @@ impl Plan {
 
     /// The longest that a case may keep an engine busy in one command, stall included.
     pub(crate) fn longest_command(&self) -> Duration {
-        self.case_time() * 2 + self.transfer_timeout() + self.memory_command()
+        // An open loop works off what is due for as long again, and each direction has some transfers after it.
+        self.case_time() * 3 + self.transfer_timeout() + self.memory_command()
     }
 
     /// The longest that the target's engine may take to fill or compare its memory, or to count notifications. Shorter than
     /// [`Self::longest_command`], so that an engine that hangs there is not given the time of a timed loop.
     pub(crate) fn memory_command(&self) -> Duration {
-        Duration::from_secs_f64(self.pool_bytes as f64 / SLOWEST_MEMORY_BYTES_PER_S) + Duration::from_secs(5)
+        // All ranks do it at once, and may have to share one path to memory.
+        let bytes = self.pool_bytes as f64 * f64::from(self.ranks);
+        Duration::from_secs_f64(bytes / SLOWEST_MEMORY_BYTES_PER_S) + Duration::from_secs(5)
     }
 }
 
@@ -250,8 +286,12 @@ pub(crate) struct Request {
     pub(crate) batches: Vec<u32>,
     /// Directions, in order; none is both for uniform blocks, and the engine's own for a KV cache.
     pub(crate) ops: Vec<Op>,
+    /// READ and WRITE at once, instead of one after the other.
+    pub(crate) bidirectional: bool,
     /// See [`Plan::depth`].
     pub(crate) depth: u32,
+    /// See [`Plan::ranks`].
+    pub(crate) ranks: u32,
     /// See [`Plan::repeat`].
     pub(crate) repeat: u32,
     /// See [`Plan::warmup`].
@@ -308,6 +348,8 @@ fn refuse<T>(flag: &'static str, problem: impl Into<String>, fix: impl Into<Stri
 
 /// Time of one timed loop when neither `--case-time` nor `--total-time` is given.
 const CASE_TIME_DEFAULT: Duration = Duration::from_millis(500);
+/// The same where a KV cache is moved: a prompt takes a hundred times as long as a block, and a median needs some dozens.
+const CASE_TIME_KV: Duration = Duration::from_secs(5);
 /// Share of the total time that the timed loops may take; the rest is filling, warm-up and checking.
 const TIMED_SHARE: f64 = 0.6;
 /// Descriptors of one transfer, at most: NIXL's index lists are 32-bit and a request holds them all.
@@ -318,6 +360,8 @@ const DESCRIPTORS_MAX: u64 = 1 << 24;
 pub(crate) const DESK_BYTES: u64 = 4096;
 /// Outstanding requests, at most.
 const DEPTH_MAX: u32 = 4096;
+/// Ranks on each side, at most: each has a word of its own at the end of the pool.
+const RANKS_MAX: u32 = 64;
 /// Rounds of all cases, at most: far more than a comparison needs.
 const REPEAT_MAX: u32 = 1_000;
 /// Registered memory is a multiple of this, so that large pages can back it.
@@ -336,6 +380,7 @@ impl Request {
         Ok(Plan {
             cases,
             depth: self.depth,
+            ranks: self.ranks,
             repeat: self.repeat,
             warmup: self.warmup,
             samples: self.samples,
@@ -374,6 +419,20 @@ impl Request {
                 format!("give 1 to {DEPTH_MAX}"),
             );
         }
+        if self.ranks == 0 || self.ranks > RANKS_MAX {
+            return refuse(
+                "--ranks",
+                format!("{} ranks on each side cannot be measured", self.ranks),
+                format!("give 1 to {RANKS_MAX}"),
+            );
+        }
+        if self.bidirectional && self.ops.len() == 1 {
+            return refuse(
+                "--bidirectional",
+                format!("READ and WRITE cannot run at once where --op allows {} alone", self.ops[0]),
+                "drop --op or --bidirectional",
+            );
+        }
         if self.repeat == 0 || self.repeat > REPEAT_MAX {
             return refuse(
                 "--repeat",
@@ -405,6 +464,7 @@ impl Request {
     }
 
     fn resolve_case_time(&self, cases: usize) -> Result<Duration, PlanError> {
+        let default = if self.kv.is_some() { CASE_TIME_KV } else { CASE_TIME_DEFAULT };
         let case_time = match (self.case_time, self.total_time) {
             (Some(case), Some(total)) if case > total => {
                 return refuse(
@@ -414,8 +474,8 @@ impl Request {
                 );
             }
             (Some(case), _) => case,
-            (None, Some(total)) => total.mul_f64(TIMED_SHARE / cases.max(1) as f64).min(CASE_TIME_DEFAULT),
-            (None, None) => CASE_TIME_DEFAULT,
+            (None, Some(total)) => total.mul_f64(TIMED_SHARE / cases.max(1) as f64).min(default),
+            (None, None) => default,
         };
         if case_time < Duration::from_millis(1) {
             let flag = if self.case_time.is_some() { "--case-time" } else { "--total-time" };
@@ -430,8 +490,11 @@ impl Request {
 
     fn expand(&self) -> Result<Vec<Case>, PlanError> {
         let mut cases = Vec::new();
-        let both = [Op::Read, Op::Write];
-        let ops = if self.ops.is_empty() { both.as_slice() } else { &self.ops };
+        let ops = match self.ops.as_slice() {
+            _ if self.bidirectional => &[Op::Both],
+            [] => Op::Both.directions(),
+            some => some,
+        };
         for &op in ops.iter().filter(|_| self.uniform) {
             for &batch in &self.batches {
                 for &block_bytes in &self.sizes {
@@ -448,7 +511,11 @@ impl Request {
     fn expand_kv(&self, kv: &KvRequest, cases: &mut Vec<Case>) -> Result<(), PlanError> {
         let mut used: Vec<Op> = Vec::new();
         for (own, shape) in kv.shapes()? {
-            let ops = if self.ops.is_empty() { vec![own] } else { self.ops.clone() };
+            let ops = match self.ops.as_slice() {
+                _ if self.bidirectional => vec![Op::Both],
+                [] => vec![own],
+                some => some.to_vec(),
+            };
             if shape.descriptors(0) > DESCRIPTORS_MAX {
                 return refuse(
                     "--tokens",
@@ -460,9 +527,10 @@ impl Request {
             }
             for op in ops {
                 cases.push(Case::of_kv(op, shape.clone()));
-                if !used.contains(&op) {
-                    used.push(op);
-                }
+                // A descriptor has a cost in each direction.
+                used.extend(
+                    op.directions().iter().filter(|op| !used.contains(op)).copied().collect::<Vec<_>>(),
+                );
             }
         }
         for shape in kv.sweep_shapes()? {
@@ -497,9 +565,11 @@ impl Request {
             Some(pool) => pool,
             None => needed.next_multiple_of(POOL_UNIT),
         };
-        if pool > limit {
+        let all = pool.saturating_mul(u64::from(self.ranks));
+        if all > limit {
             let (flag, why) = match self.max_memory {
                 Some(_) => ("--max-memory", "--max-memory allows"),
+                None if self.ranks > 1 => ("--ranks", "this machine can spare for one side"),
                 None if self.pool.is_some() => ("--pool", "this machine can spare for one side"),
                 None if self.depth > 1 => ("--depth", "this machine can spare for one side"),
                 None if largest.batch > 1 => ("--batch", "this machine can spare for one side"),
@@ -508,12 +578,13 @@ impl Request {
             return refuse(
                 flag,
                 format!(
-                    "{largest} with --depth {} needs {} of registered memory on each side, more than the {} that {why}",
+                    "{largest} with --depth {}{} needs {} of registered memory on each side, more than the {} that {why}",
                     self.depth,
-                    ByteSize(pool),
+                    if self.ranks > 1 { format!(" and --ranks {}", self.ranks) } else { String::new() },
+                    ByteSize(all),
                     ByteSize(limit),
                 ),
-                "lower --sizes, --batch, --depth or --pool, or raise --max-memory",
+                "lower --sizes, --batch, --depth, --ranks or --pool, or raise --max-memory",
             );
         }
         Ok(pool)
@@ -525,24 +596,33 @@ impl Request {
         let pool = self.pool.unwrap_or(u64::MAX);
         for case in cases {
             let Some(shape) = &case.kv else { continue };
-            let memory = memory_of(shape).unwrap_or(u64::MAX);
-            let pool_needed =
-                shape.footprint().and_then(|bytes| bytes.checked_add(DESK_BYTES)).unwrap_or(u64::MAX);
+            // Each rank and direction takes as much.
+            let shares = u64::from(self.ranks) * case.op.directions().len() as u64;
+            let memory = memory_of(shape).and_then(|one| one.checked_mul(shares)).unwrap_or(u64::MAX);
+            let pool_needed = case
+                .pool_bytes(self.depth)
+                .and_then(|bytes| bytes.checked_add(DESK_BYTES))
+                .unwrap_or(u64::MAX);
             if memory <= limit && pool_needed <= pool {
                 continue;
             }
-            let limit = limit.min(pool.saturating_sub(DESK_BYTES));
-            let flag = if pool_needed > pool { "--pool" } else { "--tokens" };
-            let fix = match kv.longest_that_fits(shape, limit) {
+            let (flag, most) = if pool_needed > pool {
+                ("--pool", pool.saturating_sub(DESK_BYTES) / case.op.directions().len() as u64)
+            } else {
+                ("--tokens", limit / shares)
+            };
+            let fix = match kv.longest_that_fits(shape, most) {
                 Some(tokens) => format!("the longest prompt that fits has {} tokens: --tokens {}", tokens, TokenCount(tokens)),
                 None => "not even one block fits: choose another --layout, or give more memory (--max-memory, --pool)".to_owned(),
             };
+            let of_all =
+                if self.ranks > 1 { format!(" for all {} ranks", self.ranks) } else { String::new() };
             return refuse(
                 flag,
                 format!(
-                    "{case} needs {} on each side (pool and descriptor lists), more than the {} that it may take",
+                    "{case} needs {} on each side{of_all} (pool and descriptors), more than the {} that it may take",
                     approximate(memory),
-                    approximate(limit)
+                    approximate(limit.min(pool))
                 ),
                 fix,
             );
@@ -554,14 +634,7 @@ impl Request {
     fn largest<'a>(&self, cases: &'a [Case]) -> Option<(u64, &'a Case)> {
         let mut found: Option<(u64, &Case)> = None;
         for case in cases {
-            let bytes = match &case.kv {
-                Some(shape) => shape.footprint()?,
-                None => case
-                    .block_bytes
-                    .checked_next_multiple_of(8)?
-                    .checked_mul(u64::from(case.batch))?
-                    .checked_mul(u64::from(self.depth))?,
-            };
+            let bytes = case.pool_bytes(self.depth)?;
             let bytes = bytes.checked_add(if self.kv.is_some() { DESK_BYTES } else { 0 })?;
             let bytes = bytes.checked_add(POOL_UNIT)? - POOL_UNIT;
             if found.is_none_or(|(most, _)| bytes > most) {
@@ -594,7 +667,7 @@ fn plain(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    fn request() -> Request {
+    pub(super) fn request() -> Request {
         Request {
             uniform: true,
             kv: None,
@@ -602,7 +675,9 @@ mod tests {
             sizes: vec![4096, 64 << 20],
             batches: vec![1],
             ops: vec![Op::Read, Op::Write],
+            bidirectional: false,
             depth: 1,
+            ranks: 1,
             repeat: 1,
             warmup: 100,
             samples: 10_000,
@@ -654,6 +729,9 @@ mod tests {
     fn what_cannot_fit_names_the_flag_that_made_it_large() {
         let flag = |r: Request| r.resolve().unwrap_err().flag;
         assert_eq!(flag(Request { depth: 64, ..request() }), "--depth");
+        assert_eq!(flag(Request { ranks: 17, ..request() }), "--ranks");
+        assert!(Request { ranks: 16, ..request() }.resolve().is_ok());
+        assert!(Request { ranks: 16, bidirectional: true, ..request() }.resolve().is_err());
         assert_eq!(flag(Request { batches: vec![64], ..request() }), "--batch");
         assert_eq!(flag(Request { sizes: vec![8 << 30], ..request() }), "--sizes");
         assert_eq!(flag(Request { max_memory: Some(1 << 20), ..request() }), "--max-memory");
@@ -668,6 +746,10 @@ mod tests {
         assert_eq!(flag(Request { batches: vec![0], ..request() }), "--batch");
         assert_eq!(flag(Request { samples: 0, ..request() }), "--samples");
         assert_eq!(flag(Request { repeat: 0, ..request() }), "--repeat");
+        assert_eq!(flag(Request { ranks: 0, ..request() }), "--ranks");
+        assert_eq!(flag(Request { ranks: 65, ..request() }), "--ranks");
+        let one_way = Request { bidirectional: true, ops: vec![Op::Read], ..request() };
+        assert_eq!(flag(one_way), "--bidirectional");
         assert_eq!(flag(Request { samples: 3, depth: 4, ..request() }), "--samples");
         assert_eq!(flag(Request { sizes: vec![], ..request() }), "--sizes");
         assert_eq!(flag(Request { transfer_timeout: Duration::ZERO, ..request() }), "--transfer-timeout");

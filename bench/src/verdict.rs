@@ -198,7 +198,8 @@ pub(crate) fn judge(result: &ResultFile, scope: &str, stopped: Option<Outcome>) 
 /// That host memory was measured where GPU memory was wished for: nobody must take the one for the other.
 fn fallback(result: &ResultFile) -> &'static str {
     let placements = [&result.placement.initiator, &result.placement.target];
-    let without = placements.into_iter().flatten().any(|placement| placement.instead_of_gpu.is_some());
+    let without =
+        placements.into_iter().flatten().flatten().any(|placement| placement.instead_of_gpu.is_some());
     if without { ", IN HOST MEMORY since no GPU could be used" } else { "" }
 }
 

@@ -18,6 +18,16 @@ pub struct Route {
 }
 
 impl Route {
+    /// The own end of a connection that stands.
+    pub fn of(local: SocketAddr, remote: SocketAddr) -> Self {
+        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+        Self {
+            local: local.ip().to_canonical().to_string(),
+            remote: remote.to_string(),
+            interface: interface(remote.ip()),
+        }
+    }
+
     /// Asks the kernel. Sends nothing: a datagram socket that is connected only looks the route up.
     pub fn to(remote: SocketAddr) -> Option<Self> {
         let any: SocketAddr = match remote {

@@ -8,34 +8,53 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use checks::Status;
+use checks::env::{Options, PodProcesses, check, process_script};
 use checks::node::{Evidence, NodeReport, gather, gather_tree, judge, script};
 
-/// Shells to try: those that this machine has, with their first arguments.
+/// Shells to try, with their first arguments. busybox is what small images have, and is never left out.
 fn shells() -> Vec<Vec<&'static str>> {
     let all = [vec!["dash"], vec!["bash", "--posix"], vec!["busybox", "sh"]];
-    let found: Vec<_> = all
-        .into_iter()
-        .filter(|words| {
-            Command::new(words[0])
-                .args(&words[1..])
-                .args(["-c", "true"])
-                .output()
-                .is_ok_and(|o| o.status.success())
-        })
-        .collect();
-    assert!(!found.is_empty(), "no shell to try");
+    let works = |words: &Vec<&str>| {
+        let output = Command::new(words[0]).args(&words[1..]).args(["-c", "true"]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let found: Vec<_> = all.into_iter().filter(works).collect();
+    assert!(found.iter().any(|words| words[0] == "busybox"), "busybox is missing; run: scripts/need busybox");
     found
 }
 
 fn shell(words: &[&str], root: Option<&Path>) -> Evidence {
+    run(words, &script(), root)
+}
+
+/// Runs a script. Of busybox's own tools alone where the shell is busybox: nothing else is on its PATH.
+fn run(words: &[&str], script: &str, root: Option<&Path>) -> Evidence {
     let mut command = Command::new(words[0]);
-    command.args(&words[1..]).args(["-c", &script()]);
+    command.args(&words[1..]).args(["-c", script]);
+    let tools = (words[0] == "busybox").then(applets);
+    if let Some(tools) = &tools {
+        command.env("PATH", tools.path());
+    }
     if let Some(root) = root {
         command.env("KVWIRE_ROOT", root);
     }
     let output = command.output().unwrap();
     assert!(output.stderr.is_empty(), "{words:?} complains: {}", String::from_utf8_lossy(&output.stderr));
     Evidence::from_capture(&String::from_utf8(output.stdout).unwrap()).unwrap()
+}
+
+/// A folder in which every tool is busybox.
+fn applets() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let busybox = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .map(|path| path.join("busybox"))
+        .find(|path| path.is_file())
+        .unwrap();
+    let listed = Command::new(&busybox).arg("--list").output().unwrap();
+    for name in String::from_utf8(listed.stdout).unwrap().lines() {
+        symlink(&busybox, folder.path().join(name)).unwrap();
+    }
+    folder
 }
 
 fn fixture(name: &str) -> PathBuf {
@@ -147,9 +166,47 @@ fn soft_roce_is_judged_as_it_is() {
     assert_eq!(status(&down, "ib-link"), Some(Status::Warn));
 }
 
+/// A pod in which a shell started an engine, beside a process that has nothing to do with it.
+fn pod() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (id, command, environment) in [
+        (1, "sh\0-c\0export UCX_TLS=rc; vllm serve m\0", "A=1\0TEXT=two\nlines\0EMPTY=\0"),
+        (20, "sleep\0inf\0", "UCX_TLS=tcp\0"),
+        (103, "/usr/bin/python3\0/opt/bin/vllm\0serve\0m\0", "A=1\0UCX_TLS=rc\0LAST=without an end"),
+        (1030, "", "KERNEL=thread\0"),
+    ] {
+        let process = folder.path().join(format!("proc/{id}"));
+        fs::create_dir_all(&process).unwrap();
+        fs::write(process.join("cmdline"), command).unwrap();
+        fs::write(process.join("environ"), environment).unwrap();
+    }
+    folder
+}
+
 #[test]
-fn the_script_only_reads() {
-    for line in script().lines() {
+fn every_shell_reads_the_same_environments_out_of_a_pod() {
+    let pod = pod();
+    for words in shells() {
+        let evidence = run(&words, &process_script(), Some(pod.path()));
+        let paths: Vec<&str> = evidence.entries().map(|(path, _)| path).collect();
+        let expected = ["/proc/1/cmdline", "/proc/1/environ", "/proc/103/cmdline", "/proc/103/environ"];
+        assert_eq!(paths, expected, "{words:?}");
+        let options =
+            Options { pods: vec![PodProcesses::new("decode-0", None, &evidence)], ..Options::default() };
+        let report = check(&[], &mut std::io::empty(), &options);
+        let worker = &report.workers[0];
+        let seen: Vec<(&str, &str)> =
+            worker.env.iter().map(|setting| (setting.name.as_str(), setting.value.as_str())).collect();
+        assert_eq!(seen, [("UCX_TLS", "rc")], "{words:?}");
+        let read = report.findings.iter().find(|finding| finding.id == "process-environment").unwrap();
+        assert!(read.title.contains("process 103 (python3 vllm serve)"), "{words:?}: {read:?}");
+    }
+}
+
+#[test]
+fn the_scripts_only_read() {
+    let scripts = script() + &process_script();
+    for line in scripts.lines() {
         let writes = line.replace("2>/dev/null", "").replace(">/dev/null 2>&1", "").replace("2>&1", "");
         assert!(!writes.contains('>') || writes.contains("<inactive>"), "a redirection to a file: {line}");
         for word in ["rm ", "mv ", "cp ", "tee ", "dd ", "mount", "mkdir", "touch", "chmod", "kill"] {

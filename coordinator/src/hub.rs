@@ -131,6 +131,14 @@ impl Hub {
         hub
     }
 
+    /// Keys and bytes of all runs.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let state = self.lock();
+        let keys = state.runs.values().map(|run| run.keys.len()).sum();
+        (keys, state.runs.values().map(|run| run.bytes).sum())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -38,7 +38,7 @@ pub use key::{RunId, RunIdError};
 pub use memory::{MemoryHub, MemoryStore};
 pub use open::open;
 pub use options::{Notice, Observer, Options, ServerLimits};
-pub use session::{JoinError, Peer, PeerError, Role, SendError, Session};
+pub use session::{Claim, JoinError, Peer, PeerError, Role, SendError, Session};
 pub use store::{BoxFuture, Event, Put, Store, Watch, Why};
 pub use tcp::{BindError, ServerOptions, TcpServer, TcpStore};
 pub use token::{Token, TokenError};

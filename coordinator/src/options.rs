@@ -19,6 +19,9 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// One operation on the store.
     pub op_timeout: Duration,
+    /// How long a peer that is there may take to say hello. When what it says makes no sense, half of that is left for
+    /// its death, which would explain it, to be known.
+    pub peer_patience: Duration,
     /// How long a goodbye waits for the peer to have read it.
     pub leave_linger: Duration,
     /// How long to wait for a taken role to become free, for a process restarted under the same
@@ -35,6 +38,7 @@ impl Default for Options {
             join_timeout: Duration::from_secs(120),
             connect_timeout: Duration::from_secs(3),
             op_timeout: Duration::from_secs(10),
+            peer_patience: Duration::from_secs(6),
             leave_linger: Duration::from_secs(5),
             role_wait: Duration::ZERO,
             observer: Observer::default(),
@@ -96,6 +100,13 @@ pub enum Notice {
         role: &'static str,
         /// Until it is given up.
         left: Duration,
+    },
+    /// The peer is there: from now on it is to say hello.
+    PeerCame {
+        /// `target` or `initiator`.
+        role: &'static str,
+        /// Its identity.
+        who: String,
     },
     /// The connection broke and is being made again within the lease time.
     Reconnecting {

@@ -25,6 +25,11 @@ impl View {
         Some(Event::Deleted { key, why })
     }
 
+    /// How many keys are known to be there.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
     /// Whether a listing lacks a key that was reported.
     pub(crate) fn misses_any(&self, present: &[(String, Bytes, u64)]) -> bool {
         self.known.keys().any(|known| present.iter().all(|(key, _, _)| key != known))

@@ -140,6 +140,84 @@ async fn user_and_password() {
     }
 }
 
+fn openssl(args: &[&str]) {
+    let output = std::process::Command::new("openssl").args(args).output();
+    let output = output.expect("the openssl command is needed by this test (Debian: openssl)");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// An authority, and a key with its certificate from it for a server on loopback and for a client of this name.
+struct Authority {
+    dir: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let authority = Self { dir: tempfile::TempDir::new().unwrap() };
+        let [ca, key] = ["ca.pem", "ca.key"].map(|name| authority.path(name));
+        openssl(
+            &[&NEW_KEY[..], &["-x509", "-days", "2", "-subj", "/CN=authority", "-keyout", &key, "-out", &ca]]
+                .concat(),
+        );
+        for (name, subject, usage) in [
+            ("server", "/CN=etcd", "subjectAltName=IP:127.0.0.1"),
+            ("client", "/CN=root", "extendedKeyUsage=clientAuth"),
+        ] {
+            let [own, request, cert, extension] =
+                ["key", "csr", "pem", "ext"].map(|end| authority.path(&format!("{name}.{end}")));
+            openssl(&[&NEW_KEY[..], &["-subj", subject, "-keyout", &own, "-out", &request]].concat());
+            std::fs::write(&extension, format!("basicConstraints=critical,CA:FALSE\n{usage}\n")).unwrap();
+            let signed =
+                ["-CA", &ca, "-CAkey", &key, "-CAcreateserial", "-days", "2", "-extfile", &extension];
+            openssl(&[&["x509", "-req", "-in", &request, "-out", &cert][..], &signed].concat());
+        }
+        authority
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+}
+
+const NEW_KEY: [&str; 7] =
+    ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+
+#[tokio::test]
+async fn a_client_certificate_where_etcd_asks_for_one() {
+    let authority = Authority::new();
+    let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(|name| authority.path(name));
+    let [server, server_key] = ["server.pem", "server.key"].map(|name| authority.path(name));
+    let etcd = Etcd::start_with(&[
+        &format!("--cert-file={server}"),
+        &format!("--key-file={server_key}"),
+        "--client-cert-auth",
+        &format!("--trusted-ca-file={ca}"),
+    ])
+    .await;
+    let endpoint = EtcdEndpoint { tls: true, ..etcd.etcd_endpoint() };
+    let mut options = options(Duration::from_secs(2)).0;
+    let ours =
+        credentials(&[("KVWIRE_ETCD_CA", &ca), ("KVWIRE_ETCD_CERT", &cert), ("KVWIRE_ETCD_KEY", &key)]);
+    let store = connect(&endpoint, &ours, &options).await.unwrap();
+    store.put_if_absent("k", Bytes::from_static(b"v")).await.unwrap();
+    assert_eq!(store.get("k").await, Ok(Some(Bytes::from_static(b"v"))));
+    store.leave().await.unwrap();
+
+    options.join_timeout = Duration::from_millis(50);
+    let stranger = Authority::new();
+    let [their_cert, their_key] = ["client.pem", "client.key"].map(|name| stranger.path(name));
+    let none = credentials(&[("KVWIRE_ETCD_CA", &ca)]);
+    let strange = credentials(&[
+        ("KVWIRE_ETCD_CA", &ca),
+        ("KVWIRE_ETCD_CERT", &their_cert),
+        ("KVWIRE_ETCD_KEY", &their_key),
+    ]);
+    for refused in [none, strange] {
+        let error = connect(&endpoint, &refused, &options).await.unwrap_err();
+        assert!(error.to_string().contains("KVWIRE_ETCD_CERT"), "{error}");
+    }
+}
+
 /// A certificate for 127.0.0.1 that is its own authority.
 fn certificate(dir: &std::path::Path) -> (String, String) {
     let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));

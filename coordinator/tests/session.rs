@@ -206,12 +206,21 @@ async fn another_session_version_is_named(place: Place) {
 }
 
 async fn nonsense_from_the_peer_ends_the_session(place: Place) {
-    let options = Options { op_timeout: Duration::from_millis(300), ..place.options() };
+    let options = Options { peer_patience: Duration::from_millis(300), ..place.options() };
     let store = place.join("r").await;
     store.put_if_absent("initiator/presence", bytes("{\"session\":1,\"who\":\"odd\"}")).await.unwrap();
     store.put_if_absent("initiator/msg/0000000000", bytes("no head")).await.unwrap();
     let error = join(place.join("r").await, Role::Target, &options).await.unwrap_err();
     assert!(matches!(&error, JoinError::Peer(PeerError::Protocol { .. })), "{error}");
+}
+
+async fn a_peer_that_does_not_say_hello_is_not_waited_for_for_ever(place: Place) {
+    let options = Options { peer_patience: Duration::from_millis(300), ..place.options() };
+    let mute = place.join("r").await;
+    mute.put_if_absent("initiator/presence", bytes("{\"session\":1,\"who\":\"mute\"}")).await.unwrap();
+    let error = join(place.join("r").await, Role::Target, &options).await.unwrap_err();
+    assert!(matches!(&error, JoinError::NoHello { .. }), "{error}");
+    assert!(error.to_string().contains("initiator mute is there and did not say hello"), "{error}");
 }
 
 /// One module per kind of store, one test per rule.
@@ -235,6 +244,7 @@ over_every_store! {
     both_may_leave_at_once
     another_session_version_is_named
     nonsense_from_the_peer_ends_the_session
+    a_peer_that_does_not_say_hello_is_not_waited_for_for_ever
 }
 
 #[tokio::test]

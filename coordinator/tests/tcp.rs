@@ -188,6 +188,26 @@ async fn the_client_waits_for_a_server_that_comes_later_and_says_so() {
     within("joining", joining).await.unwrap().unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_that_comes_up_a_minute_later_is_joined_under_the_default_deadlines() {
+    let held = TcpListener::bind(loopback()).await.unwrap();
+    let addr = held.local_addr().unwrap();
+    drop(held);
+    let endpoint = to(addr, Some(TOKEN));
+    let begin = tokio::time::Instant::now();
+    let joining =
+        tokio::spawn(async move { TcpStore::connect(&endpoint, &run_id("r"), &Options::default()).await });
+    // The clock is paused: it jumps to the next deadline whenever everybody waits for one.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!joining.is_finished(), "{:?}", joining.await);
+    // From here on real bytes travel in real time.
+    tokio::time::resume();
+    let serving = ServerOptions { token: Some(token(TOKEN)), ..ServerOptions::default() };
+    let (_server, _) = TcpServer::bind(&[addr], serving).await.unwrap();
+    within("joining", joining).await.unwrap().unwrap();
+    assert!(begin.elapsed() >= Duration::from_secs(60));
+}
+
 #[tokio::test]
 async fn nobody_listens_and_no_such_name_end_with_the_reason() {
     let held = TcpListener::bind(loopback()).await.unwrap();

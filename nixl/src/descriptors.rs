@@ -32,7 +32,7 @@ pub(crate) struct Prepared<'r> {
     pub(crate) agent: &'r Agent,
     pub(crate) raw: sys::nixl_capi_xfer_dlist_handle_t,
     /// Length of each descriptor in bytes.
-    pub(crate) lengths: Vec<usize>,
+    pub(crate) lengths: Lengths,
     pub(crate) users: Users,
 }
 
@@ -118,16 +118,58 @@ fn within(offset: usize, len: usize, region_len: u64) -> Result<()> {
     if len > 0 && inside { Ok(()) } else { Err(Error::OutOfBounds { offset, len, region_len }) }
 }
 
+/// Lengths of the descriptors of a list, in bytes. Those of a KV cache are all the same, and very many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lengths {
+    Same { length: usize, count: usize },
+    Each(Vec<usize>),
+}
+
+impl Lengths {
+    pub(crate) const fn none() -> Self {
+        Self::Same { length: 0, count: 0 }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Self::Same { count, .. } => *count,
+            Self::Each(lengths) => lengths.len(),
+        }
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<usize> {
+        match self {
+            Self::Same { length, count } => (at < *count).then_some(*length),
+            Self::Each(lengths) => lengths.get(at).copied(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, added: usize) {
+        match self {
+            Self::Same { length, count } if *count == 0 || *length == added => {
+                *length = added;
+                *count += 1;
+            }
+            Self::Same { length, count } => {
+                let mut each = vec![*length; *count];
+                each.push(added);
+                *self = Self::Each(each);
+            }
+            Self::Each(lengths) => lengths.push(added),
+        }
+    }
+}
+
 /// Collects descriptors of one kind.
 struct Builder<'r> {
     agent: &'r Agent,
     list: Option<(MemoryKind, XferDlist<'r>)>,
-    lengths: Vec<usize>,
+    lengths: Lengths,
 }
 
 impl<'r> Builder<'r> {
     fn new(agent: &'r Agent) -> Self {
-        Self { agent, list: None, lengths: Vec::new() }
+        Self { agent, list: None, lengths: Lengths::none() }
     }
 
     fn add(&mut self, kind: MemoryKind, addr: usize, len: usize, device: u64) -> Result<()> {
@@ -160,7 +202,7 @@ impl<'r> Builder<'r> {
             } else {
                 format!("peer `{}`", owner.to_string_lossy())
             };
-            format!("{} descriptors of {whose}", self.lengths.len())
+            format!("{} descriptors of {whose}", self.lengths.count())
         })?;
         agent.users.enter();
         Ok(Prepared { agent, raw, lengths: self.lengths, users: Users::default() })
@@ -185,7 +227,7 @@ impl DescList<'_> {
     #[expect(clippy::len_without_is_empty, reason = "a list is never empty")]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.lengths.len()
+        self.inner.lengths.count()
     }
 }
 
@@ -194,7 +236,7 @@ impl RemoteDescList<'_> {
     #[expect(clippy::len_without_is_empty, reason = "a list is never empty")]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.lengths.len()
+        self.inner.lengths.count()
     }
 }
 
@@ -228,5 +270,24 @@ impl fmt::Debug for RemoteDescList<'_> {
             .field("len", &self.len())
             .field("remote", self.remote)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_kept_one_by_one_only_where_they_differ() {
+        let mut lengths = Lengths::none();
+        assert_eq!((lengths.count(), lengths.get(0)), (0, None));
+        for _ in 0..3 {
+            lengths.push(8);
+        }
+        assert_eq!(lengths, Lengths::Same { length: 8, count: 3 });
+        assert_eq!((lengths.get(2), lengths.get(3)), (Some(8), None));
+        lengths.push(16);
+        assert_eq!(lengths, Lengths::Each(vec![8, 8, 8, 16]));
+        assert_eq!((lengths.count(), lengths.get(3), lengths.get(4)), (4, Some(16), None));
     }
 }

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use nixl_sys as sys;
 
 use crate::agent::Agent;
-use crate::descriptors::{DescList, Prepared, RemoteDescList};
+use crate::descriptors::{DescList, Lengths, Prepared, RemoteDescList};
 use crate::error::{Error, Result, check};
 use crate::handle::OptArgs;
 use crate::remote::Remote;
@@ -168,9 +168,9 @@ impl Agent {
 
 /// Checks once what NIXL would check too late, or not at all in its older versions.
 fn check_pairs(
-    local: &[usize],
+    local: &Lengths,
     local_indices: &[i32],
-    remote: &[usize],
+    remote: &Lengths,
     remote_indices: &[i32],
 ) -> Result<()> {
     if local_indices.len() != remote_indices.len() {
@@ -179,9 +179,16 @@ fn check_pairs(
     if local_indices.is_empty() {
         return Err(Error::Empty { what: "the set of indices" });
     }
-    let length = |lengths: &[usize], index: i32| {
-        let found = usize::try_from(index).ok().and_then(|at| lengths.get(at)).copied();
-        found.ok_or(Error::IndexOutOfRange { index, len: lengths.len() })
+    if let (Lengths::Same { length, .. }, Lengths::Same { length: theirs, .. }) = (local, remote)
+        && length == theirs
+        && all_below(local_indices, local.count())
+        && all_below(remote_indices, remote.count())
+    {
+        return Ok(());
+    }
+    let length = |lengths: &Lengths, index: i32| {
+        let found = usize::try_from(index).ok().and_then(|at| lengths.get(at));
+        found.ok_or(Error::IndexOutOfRange { index, len: lengths.count() })
     };
     for (pair, (ours, theirs)) in local_indices.iter().zip(remote_indices).enumerate() {
         let (local, remote) = (length(local, *ours)?, length(remote, *theirs)?);
@@ -190,6 +197,13 @@ fn check_pairs(
         }
     }
     Ok(())
+}
+
+/// Whether all indices are of a list of `count`: without a branch for each, since there may be very many.
+fn all_below(indices: &[i32], count: usize) -> bool {
+    // A negative one becomes a very large one.
+    let largest = indices.iter().fold(0_u32, |largest, index| largest.max(index.cast_unsigned()));
+    (largest as usize) < count
 }
 
 impl Transfer<'_> {
@@ -320,7 +334,20 @@ mod tests {
 
     #[test]
     fn pairs_are_checked() {
-        let lengths = [8, 16];
+        let same = Lengths::Same { length: 8, count: 2 };
+        assert!(check_pairs(&same, &[0, 1, 1], &same, &[1, 0, 0]).is_ok());
+        for index in [-1, 2, i32::MAX, i32::MIN] {
+            for (local, remote) in [([0, index], [0, 1]), ([0, 1], [index, 0])] {
+                let outcome = check_pairs(&same, &local, &same, &remote);
+                assert!(
+                    matches!(outcome, Err(Error::IndexOutOfRange { index: named, len: 2 }) if named == index)
+                );
+            }
+        }
+        let larger = Lengths::Same { length: 16, count: 2 };
+        let outcome = check_pairs(&same, &[0], &larger, &[0]);
+        assert!(matches!(outcome, Err(Error::LengthMismatch { pair: 0, local: 8, remote: 16 })));
+        let lengths = Lengths::Each(vec![8, 16]);
         assert!(check_pairs(&lengths, &[0, 1, 0], &lengths, &[0, 1, 0]).is_ok());
         assert!(matches!(
             check_pairs(&lengths, &[0], &lengths, &[0, 1]),

@@ -36,9 +36,9 @@ impl Etcd {
         etcd
     }
 
-    /// What kvwire takes as `--rendezvous`.
-    pub fn url(&self) -> String {
-        format!("etcd://{HUB_ADDRESS}:{PORT}")
+    /// Host and port.
+    pub fn address(&self) -> String {
+        format!("{HUB_ADDRESS}:{PORT}")
     }
 
     /// Sends it a signal.
@@ -80,11 +80,23 @@ impl Etcd {
         keys.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
+    /// Runs etcdctl on it.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn ctl(&self, words: &[&str]) -> String {
+        self.try_ctl(words).unwrap_or_else(|e| panic!("etcdctl {words:?}: {e}"))
+    }
+
     fn list(&self) -> Result<String, String> {
+        self.try_ctl(&["get", "", "--prefix", "--keys-only"])
+    }
+
+    fn try_ctl(&self, words: &[&str]) -> Result<String, String> {
         let output = command_in(&self.namespace, OsStr::new("etcdctl"))
             .env("ETCDCTL_API", "3")
             .args([&format!("--endpoints=http://{HUB_ADDRESS}:{PORT}"), "--command-timeout=2s"])
-            .args(["get", "", "--prefix", "--keys-only"])
+            .args(words)
             .output()
             .map_err(|e| format!("{e} (Debian: etcd-client)"))?;
         if output.status.success() {

@@ -29,6 +29,7 @@ pub struct Evidence {
     pub after_strike: Option<Duration>,
     before: BTreeMap<String, u64>,
     after: BTreeMap<String, u64>,
+    folder: PathBuf,
 }
 
 impl Evidence {
@@ -59,7 +60,17 @@ impl Evidence {
             after_strike: since(2),
             before: counters(&folder.join("counters.before")),
             after: counters(&folder.join("counters.after")),
+            folder,
         }
+    }
+
+    /// A JSON document that the scenario left in this file.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn json(&self, name: &str) -> serde_json::Value {
+        let text = text(&self.folder, name);
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}: {text}\n{self}"))
     }
 
     /// Packets that a host's RDMA device sent while the scenario ran, acknowledgements and repetitions included.

@@ -17,6 +17,7 @@ mod gpus;
 mod kubectl;
 mod live;
 mod netns;
+mod relay;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -30,7 +31,8 @@ pub use find::{Nixl, fake, fake_cuda, fake_nvml, kvwire, partial_fake, repositor
 pub use gpus::{Gpus, gpus};
 pub use kubectl::{Kubectl, RUNS_HERE};
 pub use live::{Live, is_alive};
-pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS};
+pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS, enter};
+pub use relay::Relay;
 
 /// A run that takes longer than this hangs.
 pub const HANGS_AFTER: Duration = Duration::from_secs(90);

@@ -114,11 +114,22 @@ impl Live {
     /// # Panics
     /// It is not announced.
     pub fn engine(&mut self, role: &str) -> i32 {
-        let mark = format!("{role} engine: process ");
-        let known = self.seen.iter().find_map(|line| pid_after(line, &mark));
+        self.engine_announced(&format!("{role} engine: process "))
+    }
+
+    /// The same of one of several ranks.
+    ///
+    /// # Panics
+    /// It is not announced.
+    pub fn engine_of_rank(&mut self, role: &str, rank: u32) -> i32 {
+        self.engine_announced(&format!("{role} engine of rank {rank}: process "))
+    }
+
+    fn engine_announced(&mut self, mark: &str) -> i32 {
+        let known = self.seen.iter().find_map(|line| pid_after(line, mark));
         known.unwrap_or_else(|| {
-            let line = self.await_line(&mark);
-            pid_after(&line, &mark).unwrap_or_else(|| panic!("no process id in `{line}`"))
+            let line = self.await_line(mark);
+            pid_after(&line, mark).unwrap_or_else(|| panic!("no process id in `{line}`"))
         })
     }
 
@@ -148,8 +159,9 @@ impl Live {
         let engines = ["target", "initiator"]
             .iter()
             .flat_map(|role| {
-                let mark = format!("{role} engine: process ");
-                self.seen.iter().filter_map(move |line| pid_after(line, &mark)).collect::<Vec<_>>()
+                let mark = format!("{role} engine");
+                let own = self.seen.iter().filter(|line| line.contains(&mark));
+                own.filter_map(|line| pid_after(line, ": process ")).collect::<Vec<_>>()
             })
             .collect();
         let result = self

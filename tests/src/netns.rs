@@ -1,9 +1,13 @@
 //! Two hosts on one machine: a network namespace each, joined by a virtual cable, with a third one for etcd.
 
+use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use crate::Side;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::{Side, wait_until};
 
 /// Address of the target on the cable between the two hosts.
 pub const TARGET_ADDRESS: &str = "10.78.0.1";
@@ -90,6 +94,42 @@ impl Hosts {
         self.ip("target", &["link", "set", DATA, "down"]);
     }
 
+    /// Puts the cable back, and loses nothing more on it.
+    pub fn mend(&self) {
+        self.ip("target", &["link", "set", DATA, "up"]);
+        for (side, to) in [("target", INITIATOR_ADDRESS), ("initiator", TARGET_ADDRESS)] {
+            // Ignored: where nothing was lost there is no such entry.
+            let _ =
+                Command::new("ip").args(["-n", &self.name(side), "neigh", "del", to, "dev", DATA]).output();
+        }
+    }
+
+    /// Waits until both ends of the cable between the two hosts are seen as up: the kernel tells a little later, and
+    /// UCX leaves out an interface that is not running.
+    ///
+    /// # Panics
+    /// They do not come up.
+    pub fn await_running(&self) {
+        for host in ["target", "initiator"] {
+            wait_until("the cable runs", Duration::from_secs(10), || {
+                std::thread::sleep(Duration::from_millis(10));
+                let link = Command::new("ip").args(["-n", &self.name(host), "link", "show", DATA]).output();
+                link.is_ok_and(|link| String::from_utf8_lossy(&link.stdout).contains("state UP"))
+            });
+        }
+    }
+
+    /// Pulls the cable between a host and the third one.
+    pub fn cut_control(&self, side: Side) {
+        self.ip(side.name(), &["link", "set", CONTROL, "down"]);
+    }
+
+    /// From now on everything that `side` sends to the third host is lost.
+    pub fn lose_control_from(&self, side: Side) {
+        let unheard = ["lladdr", NOBODY, "dev", CONTROL, "nud", "permanent"];
+        self.ip(side.name(), &[&["neigh", "replace", HUB_ADDRESS], unheard.as_slice()].concat());
+    }
+
     /// From now on everything that `side` sends to the other one over the cable between them is lost.
     pub fn lose_from(&self, side: Side) {
         let to = match side {
@@ -142,6 +182,15 @@ fn ip(words: &[&str]) {
     let output =
         Command::new("ip").args(words).output().expect("the ip command (Debian: iproute2) is installed");
     assert!(output.status.success(), "ip {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr));
+}
+
+/// From now on this thread, and each that it makes, is on that host.
+///
+/// # Panics
+/// There is no such namespace.
+pub fn enter(namespace: &str) {
+    let file = std::fs::File::open(format!("/run/netns/{namespace}")).expect("a network namespace");
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("entering it");
 }
 
 /// What runs `program` in a namespace, under its own process id.

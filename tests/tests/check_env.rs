@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use kvwire_tests::{Ended, kvwire_command, repository};
 use serde_json::Value;
@@ -22,7 +23,10 @@ fn the_exit_code_is_that_of_the_worst_finding_that_counts() {
     assert_eq!(check("dynamo-sglang-b200.yaml", &[]).code, 0, "warnings pass by default");
     assert_eq!(check("dynamo-sglang-b200.yaml", &["--fail-on", "warn"]).code, 1);
     assert_eq!(check("dynamo-sglang-no-rdma.yaml", &["--ignore", "no-fabric-resource"]).code, 0);
-    assert_eq!(check("README.md", &[]).code, 3, "there is nothing to judge in it");
+    let folder = tempfile::tempdir().unwrap();
+    let service = folder.path().join("service.yaml");
+    fs::write(&service, "kind: Service\nmetadata: {name: s}\n").unwrap();
+    assert_eq!(check(service.to_str().unwrap(), &[]).code, 3, "there is nothing to judge in it");
     assert_eq!(check("not-there.yaml", &[]).code, 1);
     assert_eq!(check("profile.yaml", &["--nixl-version", "new"]).code, 2);
     assert_eq!(kvwire_command("check").args(["env"]).run().code, 2);
@@ -54,6 +58,32 @@ fn a_rule_that_is_switched_off_by_a_file_is_listed() {
     let ended = check("dynamo-sglang-no-rdma.yaml", &["--config", config.to_str().unwrap()]);
     assert_eq!(ended.code, 2, "{ended}");
     assert!(ended.stderr.contains("there is no setting checks"), "{ended}");
+}
+
+#[test]
+fn a_kustomization_beyond_the_reader_goes_to_the_kubectl_on_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, kustomization) = (folder.path().join("bin/kubectl"), folder.path().join("overlay"));
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    fs::create_dir_all(&kustomization).unwrap();
+    fs::write(kustomization.join("kustomization.yaml"), "resources: [d.yaml]\nreplacements: []\n").unwrap();
+    fs::copy(manifest("helm-mnnvl.yaml"), kustomization.join("d.yaml")).unwrap();
+    let built = manifest("dynamo-vllm-efa.yaml");
+    fs::write(&program, format!("#!/bin/sh\n[ \"$1\" = kustomize ] && exec /bin/cat {built}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let check = |path: &str| {
+        let run = kvwire_command("check").env("PATH", path);
+        run.args(["env", "--json", kustomization.to_str().unwrap()]).run()
+    };
+    let with = check(program.parent().unwrap().to_str().unwrap());
+    assert_eq!(with.code, 0, "{with}");
+    assert!(
+        with.stdout.contains("\"name\": \"PrefillWorker\"") && !with.stdout.contains("pd-mnnvl"),
+        "{with}"
+    );
+    let without = check("/nowhere");
+    assert!(without.stdout.contains("kubectl is not installed"), "{without}");
+    assert!(without.stdout.contains("a part of a kustomization that was not built"), "{without}");
 }
 
 #[test]

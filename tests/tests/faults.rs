@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(15);
 fn long_phases(case_time: &str) -> Kvwire {
     pair()
         .nixl(&Nixl::Newest)
-        .args(["--sizes", "4KiB,512MiB", "--op", "write", "--samples", "1000", "--verbose"])
+        .args(["--sizes", "4KiB,256MiB", "--op", "write", "--samples", "1000", "--verbose"])
         .args(["--case-time", case_time])
 }
 

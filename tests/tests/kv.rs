@@ -2,8 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use kvwire_tests::{Ended, Kvwire, Nixl, bare_pair, kvwire_command, pair};
+use kvwire_tests::{
+    CONTROL, DATA, Ended, Etcd, Hosts, Kvwire, Nixl, Side, bare_pair, kvwire_command, pair, repository,
+    wait_until, with_result,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -58,6 +63,7 @@ fn assert_all_pass(ended: &Ended) {
             assert_eq!(case[part]["count"], case["transfers"], "{part} of {case}");
         }
         assert!(case["lists_ns"].as_u64() > Some(0), "{case}");
+        assert!(case["lists"]["count"].as_u64() > Some(0), "{case}");
         assert!(case["notified"]["count"].as_u64() > Some(0), "{case}");
     }
 }
@@ -310,7 +316,7 @@ fn a_wrong_value_names_its_flag_and_starts_nothing() {
         (&["--model", "llama-3.1-8b", "--workload", "slice"], "--workload"),
         (&["--model", "llama-3.1-8b", "--workload", "uniform"], "--model"),
         (&["--model", "llama-3.1-8b", "--tokens", "100m"], "--tokens"),
-        (&["--model", "llama-3.1-8b", "--tokens", "8k", "--max-memory", "1GiB"], "has 4048 tokens"),
+        (&["--model", "llama-3.1-8b", "--tokens", "8k", "--max-memory", "1GiB"], "has 4000 tokens"),
         (&["--model", "llama-3.1-8b", "--tokens", "8k", "--pool", "512MiB"], "--pool"),
         (&["--workload", "paged"], "--model"),
         (&["--tokens", "8k"], "--tokens"),
@@ -339,6 +345,62 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_longest_that_does() {
     let longest = longest.unwrap_or_else(|| panic!("{ended}"));
     let fits = limit(longest).run();
     assert_eq!(fits.code, 0, "{fits}");
+}
+
+/// A command of a documentation page, its lines joined, as words.
+fn documented(page: &str, begin: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(repository().join("docs").join(page)).expect("a page");
+    let joined = text.replace("\\\n", " ");
+    let line = joined.lines().map(str::trim).find(|line| line.starts_with(begin));
+    line.unwrap_or_else(|| panic!("`{begin}` in {page}")).split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn netns_the_command_pair_beside_nixlbench_runs_as_it_is_documented() {
+    let target = documented("workloads.md", "kvwire target");
+    let initiator = documented("workloads.md", "kvwire initiator");
+    assert_eq!(target[2..4], initiator[2..4], "both name one rendezvous");
+    let hosts = Hosts::new();
+    let etcd = Etcd::start(&hosts);
+    // UCX takes an interface only once the kernel has noticed that its cable is up.
+    let is_up = |side: Side, device: &str| {
+        let show = Command::new("ip").args(["-n", &hosts.of(side), "-o", "link", "show", device]).output();
+        String::from_utf8_lossy(&show.expect("the ip command").stdout).contains("state UP")
+    };
+    wait_until("the cables are up", Duration::from_secs(10), || {
+        [Side::Target, Side::Initiator].into_iter().all(|side| is_up(side, DATA) && is_up(side, CONTROL))
+    });
+    let place = target[3].replace("etcd://HOST:2379", &format!("etcd://{}", etcd.address()));
+    let with = |side: Side, words: &[String]| {
+        let run = with_result(&words[1]).nixl(&Nixl::Newest).args(["--allow-same-host"]);
+        let run = words[2..].iter().fold(run, |run, word| match word.as_str() {
+            word if word.starts_with("etcd://") => run.args([&place]),
+            // A thousand transfers of 64 MiB are for a machine of their own.
+            "1000" => run.args(["20"]),
+            word => run.args([word]),
+        });
+        run.on(&hosts.of(side))
+    };
+    let serving = with(Side::Target, &target).start();
+    let measured = with(Side::Initiator, &initiator).run();
+    assert_eq!(measured.code, 0, "{measured}");
+    assert_eq!(serving.end().code, 0);
+    let nixlbench = documented("workloads.md", "nixlbench").join(" ");
+    let cases = measured.cases();
+    let sizes: Vec<u64> = cases.iter().map(|case| case["block_bytes"].as_u64().unwrap()).collect();
+    for (flag, value) in [
+        ("--start_block_size", sizes[0].to_string()),
+        ("--max_block_size", sizes[sizes.len() - 1].to_string()),
+        ("--start_batch_size", cases[0]["batch"].to_string()),
+        ("--max_batch_size", cases[0]["batch"].to_string()),
+        ("--op_type", cases[0]["op"].as_str().unwrap().to_owned()),
+        ("--warmup_iter", measured.result()["plan"]["warmup"].to_string()),
+    ] {
+        assert!(nixlbench.contains(&format!("{flag} {value} ")), "{flag} {value}: {nixlbench}");
+    }
+    // Doubled from size to size, as nixlbench does.
+    assert!(sizes.windows(2).all(|pair| pair[1] == 2 * pair[0]), "{sizes:?}");
+    assert!(cases.iter().all(|case| case["notify"]["count"].as_u64() > Some(0)), "{measured}");
 }
 
 #[test]

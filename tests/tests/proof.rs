@@ -86,9 +86,9 @@ fn what_is_asked_for_decides() {
         let ended = with_env(&Nixl::Newest, &["UCX_TLS=tcp,self"]).args(["--expect", expect]).run();
         assert_eq!(ended.code, code, "{expect}: {ended}");
     }
-    let ended = quick(&Nixl::Newest).args(["--expect", "rdma"]).run();
+    let ended = quick(&Nixl::Newest).args(["--expect", "nvlink"]).run();
     assert_eq!(ended.code, 1, "{ended}");
-    assert!(first_line(&ended).contains("expected rdma, but shm (memory) carried the bytes"), "{ended}");
+    assert!(first_line(&ended).contains("expected nvlink, but shm (memory) carried the bytes"), "{ended}");
     assert_eq!(quick(&Nixl::Newest).args(["--expect", "tcp"]).run().code, 0, "more than expected is enough");
 }
 

@@ -156,6 +156,61 @@ fn a_missing_rail() {
 
 #[test]
 #[ignore = "needs virtual machines: make test-rdma"]
+fn an_expectation_that_one_host_cannot_meet() {
+    let evidence = Evidence::of("an_expectation_that_one_host_cannot_meet");
+    assert_eq!(evidence.ended.code, 1, "{evidence}");
+    let title = evidence.ended.title("rdma-expected");
+    assert!(title.contains("the target cannot use it: no port is active"), "`{title}`\n{evidence}");
+    assert_eq!(evidence.ended.statuses(), ["not_run", "not_run"], "{evidence}");
+    assert!(!evidence.ended.stderr.contains("engine: process"), "nothing was started\n{evidence}");
+    let differences = &evidence.ended.result()["node_differences"];
+    let marked =
+        differences.as_array().is_some_and(|all| all.iter().any(|one| one["name"] == "RDMA devices"));
+    assert!(marked, "the two sides are marked as different: {differences}\n{evidence}");
+    assert!(evidence.ended.stdout.contains("! RDMA devices"), "{evidence}");
+}
+
+#[test]
+#[ignore = "needs virtual machines: make test-rdma"]
+fn the_node_check_sees_what_the_kernel_has() {
+    let evidence = Evidence::of("the_node_check_sees_what_the_kernel_has");
+    let of = |report: &serde_json::Value, name: &str| {
+        let checks = report["checks"].as_array().unwrap();
+        let check = checks.iter().find(|check| check["name"] == name);
+        let check = check.unwrap_or_else(|| panic!("no {name}: {report}")).clone();
+        (check["status"].as_str().unwrap().to_owned(), check.to_string())
+    };
+    let up = evidence.json("up.json");
+    for (name, words) in [
+        ("ib-devices", "uverbs0"),
+        ("ibv-devinfo", "rxe0, rxe1"),
+        ("ib-link", "rxe0:1, rxe1:1"),
+        ("rdma-usable", "/dev/infiniband/uverbs0 is readable and writable"),
+        ("rdma-port", "rxe0:1: ACTIVE, LinkUp"),
+        ("roce-gid", "UCX takes index 1: ::ffff:10.77.1.1 (RoCE v2, eth1)"),
+        ("rdma-pkey", "0xffff"),
+        ("memlock", "any amount"),
+    ] {
+        let (status, text) = of(&up, name);
+        assert!(status == "ok" && text.contains(words), "{name}: {text}\n{evidence}");
+    }
+    let statuses = |report: &serde_json::Value| -> Vec<(String, String)> {
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or("?").to_owned();
+        let checks = report["checks"].as_array().unwrap();
+        checks.iter().map(|check| (text(&check["name"]), text(&check["status"]))).collect()
+    };
+    let shell = evidence.json("shell.json");
+    assert_eq!(shell["checks"][0]["evidence"][0], "read by shell");
+    assert_eq!(statuses(&shell), statuses(&up), "one node, two readers");
+    let down = evidence.json("down.json");
+    let (status, text) = of(&down, "rdma-port");
+    assert!(status == "warn" && text.contains("UCX_NET_DEVICES=rxe0:1"), "{text}");
+    let (status, text) = of(&evidence.json("closed.json"), "rdma-usable");
+    assert!(status == "fail" && text.contains("listed but not usable from here: rxe0, rxe1"), "{text}");
+}
+
+#[test]
+#[ignore = "needs virtual machines: make test-rdma"]
 fn a_device_that_does_not_exist() {
     let evidence = Evidence::of("a_device_that_does_not_exist");
     assert_refused(&evidence, "network device 'rxe9:1' is not available");

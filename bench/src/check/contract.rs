@@ -17,9 +17,15 @@ pub(super) struct Report {
     pub(super) verdict: String,
     /// The first thing to do; null when there is nothing to fix.
     pub(super) fix_first: Option<String>,
+    /// Everything that is not as it should be, what is most likely the cause of the rest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) ranked: Vec<ToMend>,
     /// What each node is like, to be compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) nodes: Vec<Node>,
+    /// What two nodes differ in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) differences: Vec<Difference>,
     /// Version of kvwire.
     pub(super) kvwire: String,
 }
@@ -39,6 +45,32 @@ pub(super) struct Check {
     pub(super) evidence: Vec<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) next_step: String,
+    /// Text to paste.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) fix: String,
+}
+
+/// Something to mend, in the order in which to do it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ToMend {
+    /// The check.
+    pub(super) name: String,
+    pub(super) status: Status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) place: Option<String>,
+    /// What to do.
+    pub(super) next_step: String,
+}
+
+/// One fact of two nodes that are not alike in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Difference {
+    /// What, for example `port rate`.
+    pub(super) name: String,
+    /// On the first node; null when it is not known there.
+    pub(super) first: Option<String>,
+    /// On the second node.
+    pub(super) second: Option<String>,
 }
 
 /// How many checks came out how.
@@ -61,7 +93,8 @@ pub(super) struct Node {
 }
 
 impl Check {
-    fn new(finding: Finding, place: Option<&str>) -> Self {
+    /// A check of a finding; `place` where there are several.
+    pub(super) fn new(finding: Finding, place: Option<&str>) -> Self {
         let detail = if finding.detail.is_empty() {
             finding.title
         } else {
@@ -74,6 +107,7 @@ impl Check {
             place: place.map(str::to_owned),
             evidence: finding.evidence,
             next_step: finding.next_step,
+            fix: finding.fix,
         }
     }
 }
@@ -81,19 +115,26 @@ impl Check {
 impl Report {
     /// A report of these places, each with its findings. With several places each check says which it is of.
     pub(super) fn new(places: Vec<(String, Vec<Finding>)>, nodes: &[NodeReport]) -> Self {
-        let several = places.len() > 1;
-        let mut checks = Vec::new();
+        Self::with(Vec::new(), places, nodes)
+    }
+
+    /// The same after checks that were made elsewhere.
+    pub(super) fn with(
+        mut checks: Vec<Check>,
+        places: Vec<(String, Vec<Finding>)>,
+        nodes: &[NodeReport],
+    ) -> Self {
+        let several = places.len() > 1 || !checks.is_empty();
         for (place, findings) in places {
             let of = several.then_some(place.as_str());
             checks.extend(findings.into_iter().map(|finding| Check::new(finding, of)));
         }
+        let differences = match nodes {
+            [first, second] => differences(first, second),
+            _ => Vec::new(),
+        };
         let nodes =
             nodes.iter().map(|node| Node { place: node.place.clone(), facts: node.facts.clone() }).collect();
-        Self::of_checks(checks, nodes)
-    }
-
-    /// A report of checks that were made elsewhere.
-    pub(super) fn of_checks(checks: Vec<Check>, nodes: Vec<Node>) -> Self {
         let mut counts = Counts::default();
         for check in &checks {
             match check.status {
@@ -104,10 +145,11 @@ impl Report {
                 Status::Unknown => counts.unknown += 1,
             }
         }
-        let worst = super::rollup::most_likely(&checks);
-        let fix_first = worst.map(|check| check.next_step.clone()).filter(|step| !step.is_empty());
+        let ranked: Vec<ToMend> = super::rollup::ranked(&checks).into_iter().map(to_mend).collect();
+        let fix_first = ranked.first().map(|first| first.next_step.clone()).filter(|step| !step.is_empty());
         let verdict = verdict(&checks, counts);
-        Self { checks, counts, verdict, fix_first, nodes, kvwire: env!("CARGO_PKG_VERSION").to_owned() }
+        let kvwire = env!("CARGO_PKG_VERSION").to_owned();
+        Self { checks, counts, verdict, fix_first, ranked, nodes, differences, kvwire }
     }
 
     /// 1 when a check failed, 3 when nothing that was asked for could be looked at, else 0.
@@ -120,6 +162,27 @@ impl Report {
             Exit::Trusted
         }
     }
+}
+
+fn to_mend(check: &Check) -> ToMend {
+    ToMend {
+        name: check.name.clone(),
+        status: check.status,
+        place: check.place.clone(),
+        next_step: check.next_step.clone(),
+    }
+}
+
+fn differences(first: &NodeReport, second: &NodeReport) -> Vec<Difference> {
+    let owned = |value: Option<&str>| value.map(str::to_owned);
+    let pairs = first.beside(second).into_iter().filter(checks::node::FactPair::differs);
+    pairs
+        .map(|pair| Difference {
+            name: pair.name.to_owned(),
+            first: owned(pair.first),
+            second: owned(pair.second),
+        })
+        .collect()
 }
 
 /// A pod that was asked for and could not be looked into.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use checks::Status;
 use checks::env::{Configuration, Options, Report, Version, Versions, Waiver, check};
 
-use super::{github, sarif, text};
+use super::kubectl::{self, Pod};
+use super::{github, processes, sarif, text};
 use crate::cli::{CheckEnvArgs, FailOn, Format};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
@@ -14,14 +15,15 @@ use crate::terminal::Terminal;
 const CONFIGURATION: &str = ".kvwire.yaml";
 
 /// Runs the command.
-pub(crate) fn run(args: &CheckEnvArgs, terminal: &Terminal) -> Exit {
-    let options = match options(args) {
-        Ok(options) => options,
+pub(crate) async fn run(args: &CheckEnvArgs, terminal: &Terminal) -> Exit {
+    let (mut options, pods) = match options(args).and_then(|options| Ok((options, Pod::all(&args.pods)?))) {
+        Ok(both) => both,
         Err(message) => {
             terminal.error(&message);
             return Exit::Usage;
         }
     };
+    (options.pods, options.found) = processes::read_all(&pods).await;
     let report = check(&args.paths, &mut std::io::stdin().lock(), &options);
     let format = if args.output.json { Format::Json } else { args.format };
     let rendered = match format {
@@ -48,11 +50,13 @@ pub(crate) fn run(args: &CheckEnvArgs, terminal: &Terminal) -> Exit {
     }
 }
 
-/// 1 for what `--fail-on` names, 3 when there was nothing to judge, else 0.
+/// 1 for what `--fail-on` names, 3 when there was nothing to judge or a pod could not be looked into, else 0.
 fn exit(report: &Report, fail_on: FailOn) -> Exit {
     match (report.worst(), fail_on) {
         (Status::Fail, _) | (Status::Warn, FailOn::Warn) => Exit::NotTrusted,
-        _ if report.judged() == 0 => Exit::Inconclusive,
+        _ if report.judged() == 0 || report.findings.iter().any(|f| f.id == kubectl::ID) => {
+            Exit::Inconclusive
+        }
         _ => Exit::Trusted,
     }
 }
@@ -67,13 +71,24 @@ fn options(args: &CheckEnvArgs) -> Result<Options, String> {
     let versions = Versions {
         nixl: version("--nixl-version", &args.nixl_version)?,
         ucx: version("--ucx-version", &args.ucx_version)?,
+        nccl: None,
     };
     let mut waivers = configuration(args.config.as_deref())?.waivers;
     waivers.extend(args.ignore.iter().map(|id| Waiver { id: id.clone(), by: "--ignore".to_owned() }));
-    Ok(Options { versions, waivers })
+    Ok(Options { versions, waivers, kubectl: on_path("kubectl"), ..Options::default() })
 }
 
-fn configuration(named: Option<&Path>) -> Result<Configuration, String> {
+/// A program on PATH.
+fn on_path(program: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// The configuration that is named, or the one that lies here.
+///
+/// # Errors
+/// It cannot be read, or is none: a sentence.
+pub(super) fn configuration(named: Option<&Path>) -> Result<Configuration, String> {
     let path = match named {
         Some(path) => path.to_owned(),
         None => {

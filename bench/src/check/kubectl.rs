@@ -77,6 +77,11 @@ impl Pod {
         Ok(args.pod.iter().map(pod).collect())
     }
 
+    /// The container that was named.
+    pub(super) fn container(&self) -> Option<&str> {
+        self.container.as_deref()
+    }
+
     /// Arguments of kubectl for `command` in this pod. Nothing goes through a shell on this side.
     fn arguments(&self, command: &[&str]) -> Vec<String> {
         let mut arguments = Vec::new();
@@ -93,6 +98,23 @@ impl Pod {
 
     /// The command as a person would type it.
     pub(super) fn typed(&self, command: &str) -> String {
+        let mut text = self.kubectl();
+        text.push_str(&format!(" exec {}", self.name));
+        if let Some(container) = &self.container {
+            text.push_str(&format!(" -c {container}"));
+        }
+        format!("{text} -- {command}")
+    }
+
+    /// Shell words that print the pod's address.
+    pub(super) fn address_command(&self) -> String {
+        let mut text = self.kubectl();
+        text.push_str(&format!(" get pod {} -o jsonpath='{{.status.podIP}}'", self.name));
+        text
+    }
+
+    /// kubectl with this pod's cluster and namespace, as a person would type it.
+    fn kubectl(&self) -> String {
         let mut text = "kubectl".to_owned();
         if let Some(context) = &self.context {
             text.push_str(&format!(" --context '{}'", context.replace('\'', "'\\''")));
@@ -100,11 +122,7 @@ impl Pod {
         if let Some(namespace) = &self.namespace {
             text.push_str(&format!(" -n {namespace}"));
         }
-        text.push_str(&format!(" exec {}", self.name));
-        if let Some(container) = &self.container {
-            text.push_str(&format!(" -c {container}"));
-        }
-        format!("{text} -- {command}")
+        text
     }
 
     /// The command that copies this machine's `program` into the pod.

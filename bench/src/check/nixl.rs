@@ -13,13 +13,16 @@ use super::contract::{Check, Report};
 use super::kubectl::{Output, Pod};
 use super::offer;
 use crate::cli::CheckNixlArgs;
-use crate::engine::protocol::{Command, Event, Trial};
+use crate::engine::protocol::{Attempt, Command, Event, Trial};
 use crate::engine::{Engine, EngineFailure, Phase};
 use crate::preflight;
 use crate::terminal::Terminal;
 
 /// Loading NIXL, creating two backends and moving a megabyte, at most.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Port of the rendezvous in the commands that are proposed.
+const PORT: u16 = 18516;
 
 /// What the pod is asked when it has no kvwire: the places that the read-only check looks at.
 const SEARCH: &str = "if command -v kvwire >/dev/null 2>&1; then exec kvwire check nixl --json; fi\n\
@@ -62,7 +65,6 @@ pub(super) async fn here(
         Ok((trial, log)) => of_trial(&trial, &log),
         Err(failure) => return vec![not_found(&failure)],
     };
-    findings.push(gpu_memory(node));
     findings.push(offer::finding(nixl_lib.as_deref(), node, terminal).await);
     findings
 }
@@ -127,6 +129,7 @@ fn of_trial(trial: &Trial, log: &[String]) -> Vec<Finding> {
             _ => Finding::new(id, Status::Skipped, "a step before it failed"),
         });
     }
+    findings.push(gpu_memory(trial, log));
     findings
 }
 
@@ -143,18 +146,17 @@ fn hint(step: &str) -> &'static str {
     }
 }
 
-/// This kvwire registers host memory alone.
-fn gpu_memory(node: Option<&NodeReport>) -> Finding {
-    let gpus = node
-        .and_then(|node| node.facts.iter().find(|fact| fact.name == "GPUs"))
-        .map(|fact| fact.value.as_str());
-    match gpus {
-        Some("none") | None => Finding::new("nixl-gpu-memory", Status::Skipped, "no GPU here"),
-        Some(gpus) => Finding::new(
-            "nixl-gpu-memory",
-            Status::Skipped,
-            format!("{gpus}: this check registers host memory alone"),
-        ),
+/// Registration of GPU memory: tried where there is a GPU, and never called right where it was not.
+fn gpu_memory(trial: &Trial, log: &[String]) -> Finding {
+    let id = "nixl-gpu-memory";
+    match &trial.gpu_memory {
+        Attempt::Done => Finding::new(id, Status::Ok, "GPU memory can be registered"),
+        Attempt::Failed(error) => Finding::new(id, Status::Fail, format!("GPU memory: {error}"))
+            .evidence(log.iter().cloned())
+            .next_step(
+                "see gpudirect and libraries-ucx: UCX needs its CUDA module, and cuda_copy in UCX_TLS",
+            ),
+        Attempt::Skipped(why) => Finding::new(id, Status::Skipped, why.as_str()),
     }
 }
 
@@ -206,12 +208,18 @@ fn of_json(output: &Output) -> Option<Vec<Finding>> {
 fn commands(pod: &Pod, pods: &[Pod]) -> String {
     let copy = |pod: &Pod| pod.copy_command("kvwire", "/tmp/kvwire");
     match pods {
+        // A token for this run alone, and the first pod's address: nothing is left to be filled in.
         [target, initiator] => format!(
-            "{}; {}; {}; {}",
+            "T=$(od -An -N16 -tx1 /dev/urandom | tr -d ' '); {}; {}; {} & {}",
             copy(target),
             copy(initiator),
-            target.typed("/tmp/kvwire target"),
-            initiator.typed("/tmp/kvwire initiator --rendezvous ADDRESS_THAT_THE_TARGET_PRINTS")
+            target.typed(&format!(
+                "env KVWIRE_TOKEN=$T /tmp/kvwire target --rendezvous tcp://0.0.0.0:{PORT} --run-id check"
+            )),
+            initiator.typed(&format!(
+                "env KVWIRE_TOKEN=$T /tmp/kvwire initiator --rendezvous tcp://$({}):{PORT} --run-id check",
+                target.address_command()
+            ))
         ),
         _ => format!("{}; {}", copy(pod), pod.typed("/tmp/kvwire check nixl")),
     }
@@ -231,6 +239,7 @@ mod tests {
             nixl: Default::default(),
             plugins: vec!["UCX".into()],
             memory_kinds: Vec::new(),
+            gpu_memory: Attempt::Skipped("no GPU here".into()),
             steps: steps.iter().map(step).collect(),
         }
     }
@@ -248,6 +257,7 @@ mod tests {
             ("nixl-backend", Status::Fail),
             ("nixl-memory", Status::Skipped),
             ("nixl-loopback", Status::Skipped),
+            ("nixl-gpu-memory", Status::Skipped),
         ];
         assert_eq!(found, expected.map(|(id, status)| (id.to_owned(), status)));
         assert_eq!(statuses(&trial(&[("agent", Some("no"))]))[1], ("nixl-plugins".to_owned(), Status::Fail));

@@ -24,13 +24,21 @@ pub(super) enum Looked {
     Not(String, Box<Finding>),
 }
 
+impl Looked {
+    fn note_place(&mut self) {
+        if let Self::At(place, evidence) = self {
+            evidence.set_place(place);
+        }
+    }
+}
+
 /// Runs the command. `None` when `--capture -` has printed all there is.
 pub(super) async fn check(args: &CheckNodeArgs, terminal: &Terminal) -> Result<Option<Report>, Problem> {
     let pods = Pod::all(&args.pods).map_err(Problem::usage)?;
-    if args.from.len() > 2 {
-        return Err(Problem::usage("--from: at most two files\n  fix: give one, or two to compare them"));
-    }
     let mut looked = if args.from.is_empty() { look(&pods, terminal).await } else { from_files(&args.from)? };
+    if args.from.is_empty() {
+        looked.iter_mut().for_each(Looked::note_place);
+    }
     if args.mask {
         looked = looked.into_iter().map(masked).collect();
     }
@@ -91,6 +99,14 @@ async fn read_pod(pod: &Pod) -> Result<Evidence, Box<Finding>> {
         .map_err(|error| Box::new(garbled(pod, &output, &error.to_string())))
 }
 
+/// A container in which only a shell could do what was asked.
+pub(super) fn no_shell(pod: &Pod, output: &Output) -> Finding {
+    unknown(format!("pod {}: its image has no shell, by which its processes are read", pod.name), output).next_step(format!(
+        "attach a container with a shell that sees the same processes: kubectl debug {} --image=busybox --target=CONTAINER -- sh -c 'tr \"\\0\" \"\\n\" </proc/1/environ'",
+        pod.name
+    ))
+}
+
 fn nothing_to_run(pod: &Pod, output: &Output) -> Finding {
     unknown(format!("pod {}: its image has neither a shell nor kvwire", pod.name), output).next_step(format!(
         "attach a container that has kvwire: kubectl debug {} --image=IMAGE --target=CONTAINER -- kvwire check node",
@@ -98,7 +114,8 @@ fn nothing_to_run(pod: &Pod, output: &Output) -> Finding {
     ))
 }
 
-fn garbled(pod: &Pod, output: &Output, why: &str) -> Finding {
+/// An answer that is no capture.
+pub(super) fn garbled(pod: &Pod, output: &Output, why: &str) -> Finding {
     unknown(format!("pod {}: what it answered cannot be used: {why}", pod.name), output)
         .detail(format!("exit code {}", output.code))
         .next_step(format!("see what it prints: {}", pod.typed("sh -c 'ls /sys/class/infiniband; id'")))
@@ -109,7 +126,8 @@ fn unknown(title: String, output: &Output) -> Finding {
 }
 
 fn from_files(paths: &[std::path::PathBuf]) -> Result<Vec<Looked>, Problem> {
-    let read = |path: &std::path::PathBuf| {
+    let mut looked = Vec::new();
+    for path in paths {
         let wrong = |why: String| {
             Problem::usage(format!(
                 "--from: {}: {why}\n  fix: give a file that `kvwire check node --capture FILE` wrote",
@@ -117,10 +135,18 @@ fn from_files(paths: &[std::path::PathBuf]) -> Result<Vec<Looked>, Problem> {
             ))
         };
         let text = read_bounded(path).map_err(|e| wrong(e.to_string()))?;
-        let evidence = Evidence::from_capture(&text).map_err(|e| wrong(e.to_string()))?;
-        Ok(Looked::At(format!("capture {}", path.display()), evidence))
-    };
-    paths.iter().map(read).collect()
+        for evidence in Evidence::all_from_captures(&text).map_err(|e| wrong(e.to_string()))? {
+            let place = match evidence.place() {
+                Some(place) => format!("{place} of capture {}", path.display()),
+                None => format!("capture {}", path.display()),
+            };
+            looked.push(Looked::At(place, evidence));
+        }
+    }
+    if looked.len() > 2 {
+        return Err(Problem::usage("--from: more than two nodes\n  fix: give captures of one or two nodes"));
+    }
+    Ok(looked)
 }
 
 fn read_bounded(path: &Path) -> std::io::Result<String> {
@@ -136,39 +162,24 @@ fn masked(looked: Looked) -> Looked {
     }
 }
 
-/// Saves the evidence. Of two nodes, each gets a file of its own, by number.
+/// Saves the evidence of all nodes in one file.
 fn save(path: &Path, looked: &[Looked]) -> Result<(), Problem> {
-    let evidence: Vec<&Evidence> = looked
-        .iter()
-        .filter_map(|looked| match looked {
-            Looked::At(_, evidence) => Some(evidence),
-            Looked::Not(..) => None,
-        })
-        .collect();
-    let print = path.as_os_str() == "-";
-    if evidence.len() > 1 && print {
-        return Err(Problem::usage(
-            "--capture: `-` prints one node, and two were asked for\n  fix: name a file, or one pod",
-        ));
+    let captures = looked.iter().filter_map(|looked| match looked {
+        Looked::At(_, evidence) => Some(evidence.to_capture()),
+        Looked::Not(..) => None,
+    });
+    let text: String = captures.collect();
+    if path.as_os_str() == "-" {
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        return written.map_err(|e| Problem::internal(format!("standard output cannot be written: {e}")));
     }
-    for (at, evidence) in evidence.iter().enumerate() {
-        let text = evidence.to_capture();
-        if print {
-            let mut out = std::io::stdout().lock();
-            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-            written.map_err(|e| Problem::internal(format!("standard output cannot be written: {e}")))?;
-            continue;
-        }
-        let mut name = path.as_os_str().to_owned();
-        if at > 0 {
-            name.push(format!(".{}", at + 1));
-        }
-        // A capture says much about a machine: for its owner's eyes.
-        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&name);
-        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|e| {
-            Problem::usage(format!("--capture: {} cannot be written: {e}\n  fix: choose a file in a folder that you may write to", Path::new(&name).display()))
-        })?;
-    }
-    Ok(())
+    // A capture says much about a machine: for its owner's eyes.
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| {
+        Problem::usage(format!(
+            "--capture: {} cannot be written: {e}\n  fix: choose a file in a folder that you may write to",
+            path.display()
+        ))
+    })
 }

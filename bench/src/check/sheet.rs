@@ -25,8 +25,19 @@ pub(super) fn render(report: &Report, colour: bool, width: usize) -> String {
         ("ok", Tone::Good)
     };
     push_label(&mut out, word, tone, &report.verdict, paint, width);
-    if let Some(fix) = &report.fix_first {
-        push_label(&mut out, "fix first", Tone::Quiet, fix, paint, width);
+    if let Some((first, rest)) = report.ranked.split_first() {
+        let place = first.place.as_deref().map_or(String::new(), |place| format!(" of {place}"));
+        let text = format!("{}{place}: {}", first.name, first.next_step);
+        push_label(&mut out, "fix first", Tone::Quiet, &text, paint, width);
+        let mut then: Vec<&str> = Vec::new();
+        for one in rest.iter().filter(|one| one.status == Status::Fail && one.name != first.name) {
+            if !then.contains(&one.name.as_str()) {
+                then.push(&one.name);
+            }
+        }
+        if !then.is_empty() {
+            push_label(&mut out, "then", Tone::Quiet, &then.join(", "), paint, width);
+        }
     }
     let tally = format!(
         "{} ok, {} warn, {} fail, {} unknown, {} skipped",
@@ -34,11 +45,10 @@ pub(super) fn render(report: &Report, colour: bool, width: usize) -> String {
     );
     push_label(&mut out, "checks", Tone::Quiet, &tally, paint, width);
     push_nodes(&mut out, &report.nodes, paint);
+    // In the order in which to mend them.
+    let findings: Vec<Finding> = super::rollup::ranked(&report.checks).into_iter().map(as_finding).collect();
+    push_findings(&mut out, &findings, paint, width);
     let wanted = |status: Status| report.checks.iter().filter(move |check| check.status == status);
-    for status in [Status::Fail, Status::Warn, Status::Unknown] {
-        let findings: Vec<Finding> = wanted(status).map(as_finding).collect();
-        push_findings(&mut out, &findings, paint, width);
-    }
     for (status, word) in [(Status::Ok, "ok"), (Status::Skipped, "skipped")] {
         let mut first = true;
         for check in wanted(status) {
@@ -48,6 +58,10 @@ pub(super) fn render(report: &Report, colour: bool, width: usize) -> String {
             let place = check.place.as_deref().map_or(String::new(), |place| format!("{place}: "));
             let _ = write!(out, "{word:<9}");
             push_wrapped(&mut out, &format!("{place}{} [{}]", check.detail, check.name), 9, width);
+            if status == Status::Skipped && !check.next_step.is_empty() {
+                let _ = write!(out, "{:9}{}", "", paint.text(Tone::Quiet, "next: "));
+                push_wrapped(&mut out, &check.next_step, 15, width);
+            }
             if check.name == "gpu-nic-distance" && status == Status::Ok {
                 for line in &check.evidence {
                     let _ = writeln!(out, "{:9}| {}", "", plain(line));
@@ -102,4 +116,5 @@ fn as_finding(check: &Check) -> Finding {
     Finding::new(&check.name, check.status, format!("{place}{}", check.detail))
         .evidence(check.evidence.iter().cloned())
         .next_step(&check.next_step)
+        .fix(&check.fix)
 }

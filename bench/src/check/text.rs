@@ -36,7 +36,11 @@ fn push_worker(out: &mut String, worker: &WorkerView, paint: Paint, width: usize
     if !worker.role_from.is_empty() {
         let _ = write!(line, ", by {}", worker.role_from);
     }
-    let _ = write!(line, ") in {}: {}, KV by {}", worker.object, worker.engine.word(), worker.kv_transfer);
+    let kv = match worker.kv_transfer.as_str() {
+        "not stated" => "KV transfer not stated".to_owned(),
+        stated => format!("KV by {stated}"),
+    };
+    let _ = write!(line, ") in {}: {}, {kv}", worker.object, worker.engine.word());
     let fabric = if worker.fabric.is_empty() { "no network device stated" } else { &worker.fabric };
     let _ = write!(line, "; {fabric}");
     if !worker.unseen.is_empty() {
@@ -121,17 +125,21 @@ fn push_end(out: &mut String, report: &Report, paint: Paint, width: usize) {
             push_wrapped(out, &line, 2, width);
         }
     }
+    push_unstated(out, report, paint, width);
     let next = report.findings.iter().find(|f| f.id == "static-check-passed");
     let counts = report.counts;
     let _ = writeln!(
         out,
-        "\n{} fail, {} warn, {} unknown, {} ok; {} worker(s) in {} file(s)",
+        "\n{} fail, {} warn, {} unknown, {} ok; {} in {}",
         counts.fail,
         counts.warn,
         counts.unknown,
         counts.ok,
-        report.judged(),
-        report.files
+        several(report.judged(), "worker"),
+        match report.processes {
+            0 => several(report.files, "file"),
+            n => format!("{} and {}", several(report.files, "file"), several(n, "pod")),
+        }
     );
     let _ = write!(out, "{} ", paint.text(Tone::Heading, "verdict:"));
     push_wrapped(out, &report.verdict, 9, width);
@@ -139,6 +147,21 @@ fn push_end(out: &mut String, report: &Report, paint: Paint, width: usize) {
         let _ = write!(out, "{} ", paint.text(Tone::Heading, "next:"));
         push_wrapped(out, &next.next_step, 6, width);
     }
+}
+
+/// The variables that the transport rests on and that nothing states: no finding, since the image may set them.
+fn push_unstated(out: &mut String, report: &Report, paint: Paint, width: usize) {
+    let check = report.checks.iter().find(|c| c.name == "env:disagg-transport" && c.status != Status::Ok);
+    if let Some(check) = check.filter(|_| report.judged() > 0) {
+        let (word, tone) = word(check.status);
+        let gap = INDENT.saturating_sub(word.len());
+        let _ = write!(out, "\n{}{:gap$}", paint.text(tone, word), "");
+        push_wrapped(out, &check.detail, INDENT, width);
+    }
+}
+
+fn several(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 fn place(source: &SourceSpan) -> String {

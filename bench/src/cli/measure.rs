@@ -37,7 +37,15 @@ pub(crate) struct MeasureArgs {
     #[arg(long, env = "KVWIRE_OP", value_name = "OP", value_delimiter = ',')]
     pub(crate) op: Vec<Op>,
 
-    /// Transfers outstanding at once
+    /// READ and WRITE at once, each on memory of its own, instead of one after the other
+    #[arg(long, env = "KVWIRE_BIDIRECTIONAL", value_parser = FalseyValueParser::new())]
+    pub(crate) bidirectional: bool,
+
+    /// Ranks on each side, each a process with an agent and memory of its own; all of them move at once
+    #[arg(long, env = "KVWIRE_RANKS", value_name = "N", default_value_t = 1)]
+    pub(crate) ranks: u32,
+
+    /// Transfers outstanding at once, in each rank and direction
     #[arg(long, env = "KVWIRE_DEPTH", value_name = "N", default_value_t = 1)]
     pub(crate) depth: u32,
 
@@ -53,7 +61,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long, env = "KVWIRE_SAMPLES", value_name = "N", default_value_t = 10_000)]
     pub(crate) samples: u64,
 
-    /// Time of a case, at most [default: 500ms, less when --total-time asks for it]
+    /// Time of a case, at most [default: 500ms, 5s for a KV cache; less when --total-time asks for it]
     #[arg(long, env = "KVWIRE_CASE_TIME", value_name = "TIME", value_parser = parse_duration)]
     pub(crate) case_time: Option<Duration>,
 
@@ -96,7 +104,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long, env = "KVWIRE_MIN_EFFICIENCY", value_name = "PERCENT", help_heading = "Limits")]
     pub(crate) min_efficiency: Option<u32>,
 
-    /// Memory to register on each side [default: what the largest case needs]
+    /// Memory that each rank registers [default: what the largest case needs]
     #[arg(long, env = "KVWIRE_POOL", value_name = "SIZE", help_heading = "Limits")]
     pub(crate) pool: Option<ByteSize>,
 
@@ -152,7 +160,9 @@ impl MeasureArgs {
             sizes: self.sizes.sizes().iter().map(|size| size.0).collect(),
             batches: self.batch.clone(),
             ops: self.op.clone(),
+            bidirectional: self.bidirectional,
             depth: self.depth,
+            ranks: self.ranks,
             repeat: self.repeat,
             warmup: self.warmup,
             samples: self.samples,

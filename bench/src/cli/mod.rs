@@ -11,6 +11,8 @@ mod output;
 mod pair;
 mod plan;
 mod report;
+#[cfg(test)]
+mod suggestions;
 
 use clap::{Parser, Subcommand};
 
@@ -77,7 +79,8 @@ pub(crate) enum Command {
     Plan(Box<PlanArgs>),
     /// Look for what keeps the KV cache from RDMA and NVLink, without moving a byte between two processes.
     ///
-    /// Without a subcommand: the nodes and NIXL of this machine or of the pods, one answer, and what to fix first.
+    /// Without a subcommand everything that can be reached: manifests (--manifest), what of them arrived in the pods
+    /// (--pod), the nodes and NIXL of the pods or of this machine; one answer, and what to fix first.
     Check(Box<CheckArgs>),
     /// Explain a variable or a finding.
     Explain(ExplainArgs),

@@ -5,19 +5,18 @@ use std::time::{Duration, Instant};
 
 use nixl::{Agent, DescList, RemoteDescList, State, Transfer, TransferOptions};
 
-use super::open_loop::{self, OpenOutcome};
+use super::desk::notification;
 use super::protocol::{EngineError, ErrorKind, Measured, Seen, SlotEnd, TelemetryPair, TwoClocks, WarmedUp};
 use super::rounds::Rounds;
 use super::seen::{BellLists, BellReader};
 use super::session::{Session, blocks, layout, nixl_failed, out_of_order};
 use super::timed::{Limits, Outcome, Request, Slot, Timings, Trouble, ns, run};
+use crate::measure::clock;
 use crate::measure::histogram::Recorder;
 use crate::memory::pattern::{EndWords, Key};
-use crate::plan::{Case, Op, Plan};
+use crate::plan::{Case, Op, Part, Plan};
 use crate::workload::Where;
 
-/// What a notification to the target says. nixlbench's habit: short and constant.
-const NOTIFICATION: &[u8] = b"kvwire";
 /// Shares of the case time for what surrounds the timed loop.
 const WARM_UP_SHARE: u32 = 10;
 const EXTRA_SHARE: u32 = 10;
@@ -27,17 +26,20 @@ const TELEMETRY_SAMPLES: u64 = 64;
 const LOOKS: u64 = 64;
 /// Pairs of transfers with and without a notification, at most.
 const NOTIFY_PAIRS: u64 = 1000;
+/// Times that descriptor lists are prepared, at most.
+const LIST_SAMPLES: usize = 100;
 /// NIXL counts whole microseconds.
 const TELEMETRY_RESOLUTION_NS: u64 = 1000;
 
-/// The descriptors of all slots of a case, prepared once, as engines do at their handshake.
+/// The descriptors of all slots of a part, prepared once, as engines do at their handshake.
 pub(crate) struct Lists<'a> {
-    pub(crate) case: Case,
+    pub(crate) part: &'a Part,
     pub(super) local: DescList<'a>,
     pub(super) remote: RemoteDescList<'a>,
     /// Numbers of the descriptors of all slots, one slot after the other; none where block ids decide.
     indices: Vec<i32>,
-    prepare: Duration,
+    /// How long that took: the first time, and each time.
+    prepare: (Duration, Recorder),
     bell: Option<BellLists<'a>>,
 }
 
@@ -46,37 +48,57 @@ impl<'a> Lists<'a> {
     ///
     /// # Errors
     /// The peer is not connected, its pool is too small, or NIXL refused the descriptors.
-    pub(crate) fn prepare(session: &'a Session<'_>, case: Case) -> Result<Self, EngineError> {
-        let peer = session.peer.get().ok_or_else(|| out_of_order("a warm-up before the connection"))?;
-        let bell = if session.plan.notifies(&case) { BellLists::prepare(session)? } else { None };
-        let begin = Instant::now();
+    pub(crate) fn prepare(session: &'a Session<'_>, part: &'a Part) -> Result<Self, EngineError> {
+        let (case, plan) = (&part.case, session.plan);
+        let bell = if plan.notifies(case) { BellLists::prepare(session, part.peer)? } else { None };
         if let Some(shape) = &case.kv {
-            session.check_shape(shape)?;
-            let (ours, theirs) = match case.op {
-                Op::Read => (Where::Destination, Where::Source),
-                Op::Write => (Where::Source, Where::Destination),
-            };
-            let pieces =
-                |at: Where| shape.all_pieces(at).map(|(offset, bytes)| (offset as usize, bytes as usize));
-            let local = session.registration.describe(pieces(ours)).map_err(nixl_failed)?;
-            let remote = peer.remote.describe(&peer.region, pieces(theirs)).map_err(nixl_failed)?;
-            let prepare = begin.elapsed();
-            return Ok(Self { case, local, remote, indices: Vec::new(), prepare, bell });
+            session.check_shape(part, shape)?;
         }
-        let ranges: Vec<(usize, usize)> = (0..session.plan.depth)
-            .flat_map(|slot| case.ranges(slot))
-            .map(|(offset, bytes)| (offset as usize, bytes as usize))
-            .collect();
-        let local = session.registration.describe(ranges.iter().copied()).map_err(nixl_failed)?;
-        let remote = peer.remote.describe(&peer.region, ranges.iter().copied()).map_err(nixl_failed)?;
-        let indices = (0..i32::try_from(ranges.len()).unwrap_or(i32::MAX)).collect();
-        Ok(Self { case, local, remote, indices, prepare: begin.elapsed(), bell })
+        // An engine does it once, at its handshake; several times make a distribution.
+        let end = Instant::now() + plan.time_of(case) / EXTRA_SHARE;
+        let mut recorder = Recorder::new();
+        let mut first = None;
+        loop {
+            let begin = Instant::now();
+            let (local, remote) = describe(session, part)?;
+            let took = begin.elapsed();
+            recorder.record_ns(ns(took));
+            let first = *first.get_or_insert(took);
+            if recorder.count() >= LIST_SAMPLES as u64 || Instant::now() >= end {
+                let count = if case.kv.is_some() { 0 } else { local.len() };
+                let indices = (0..i32::try_from(count).unwrap_or(i32::MAX)).collect();
+                return Ok(Self { part, local, remote, indices, prepare: (first, recorder), bell });
+            }
+        }
     }
 
     fn slot(&self, slot: u32) -> Range<usize> {
-        let batch = self.case.batch as usize;
+        let batch = self.part.case.batch as usize;
         slot as usize * batch..(slot as usize + 1) * batch
     }
+}
+
+/// The descriptors of all slots on both sides.
+fn describe<'a>(
+    session: &'a Session<'_>,
+    part: &Part,
+) -> Result<(DescList<'a>, RemoteDescList<'a>), EngineError> {
+    let (case, peer) = (&part.case, session.peer(part.peer)?);
+    let here = |(offset, bytes): (u64, u64)| ((part.base + offset) as usize, bytes as usize);
+    if let Some(shape) = &case.kv {
+        let (ours, theirs) = match case.op {
+            Op::Read => (Where::Destination, Where::Source),
+            Op::Write | Op::Both => (Where::Source, Where::Destination),
+        };
+        let local = session.registration.describe(shape.all_pieces(ours).map(here)).map_err(nixl_failed)?;
+        let remote =
+            peer.remote.describe(&peer.region, shape.all_pieces(theirs).map(here)).map_err(nixl_failed)?;
+        return Ok((local, remote));
+    }
+    let ranges = || (0..session.plan.depth).flat_map(|slot| case.ranges(slot)).map(here);
+    let local = session.registration.describe(ranges()).map_err(nixl_failed)?;
+    let remote = peer.remote.describe(&peer.region, ranges()).map_err(nixl_failed)?;
+    Ok((local, remote))
 }
 
 /// One slot's request to NIXL, and the two words that prove each of its transfers.
@@ -85,7 +107,8 @@ struct Wire<'a> {
     lists: &'a Lists<'a>,
     indices: Range<usize>,
     options: TransferOptions,
-    transfer: Transfer<'a>,
+    /// None only while it is made anew.
+    transfer: Option<Transfer<'a>>,
     ends: Option<EndWords<'a>>,
     key: Key,
     /// Whether each transfer is marked and looked at. Not in a timed loop on GPU memory, where that takes longer than a
@@ -105,13 +128,13 @@ impl<'a> Wire<'a> {
     ) -> Result<Self, EngineError> {
         let options = TransferOptions {
             skip_merge: !session.plan.merge,
-            notify: notify.then(|| NOTIFICATION.to_vec()),
+            notify: notify.then(|| notification(session.rank)),
         };
-        let agent = session.agent;
+        let (agent, part) = (session.agent, lists.part);
         let marks = !session.pool.is_far();
-        if let Some(shape) = &lists.case.kv {
-            let mut rounds = Box::new(Rounds::new(session, shape, lists.case.op, slot)?);
-            let transfer = rounds.make(agent, lists, &options)?;
+        if let Some(shape) = &part.case.kv {
+            let mut rounds = Box::new(Rounds::new(session, part, shape, slot)?);
+            let transfer = Some(rounds.make(agent, lists, &options)?);
             return Ok(Self {
                 agent,
                 lists,
@@ -124,16 +147,28 @@ impl<'a> Wire<'a> {
                 rounds: Some(rounds),
             });
         }
-        let words = session.pool.region();
-        let blocks = blocks(&lists.case, slot);
-        let ends = match lists.case.op {
+        let words = session.words(part);
+        let blocks = blocks(&part.case, slot);
+        let ends = match part.case.op {
             Op::Read => EndWords::in_destination(words, &blocks),
-            Op::Write => EndWords::in_source(words, &blocks),
+            Op::Write | Op::Both => EndWords::in_source(words, &blocks),
         };
         let indices = lists.slot(slot);
-        let transfer = make(agent, lists, &indices, &options)?;
+        let transfer = Some(make(agent, lists, &indices, &options)?);
         let ends = ends.map_err(layout)?;
         Ok(Self { agent, lists, indices, options, transfer, ends, key, marks, rounds: None })
+    }
+}
+
+impl<'a> Wire<'a> {
+    #[inline]
+    fn made(&mut self) -> Result<&mut Transfer<'a>, EngineError> {
+        self.transfer.as_mut().ok_or_else(|| out_of_order("a transfer that was not made"))
+    }
+
+    /// From the next making on, transfers carry a notification or not.
+    fn notify(&mut self, notify: bool, rank: u32) {
+        self.options.notify = notify.then(|| notification(rank));
     }
 }
 
@@ -143,9 +178,9 @@ fn make<'a>(
     indices: &Range<usize>,
     options: &TransferOptions,
 ) -> Result<Transfer<'a>, EngineError> {
-    let op = match lists.case.op {
+    let op = match lists.part.case.op {
         Op::Read => nixl::Op::Read,
-        Op::Write => nixl::Op::Write,
+        Op::Write | Op::Both => nixl::Op::Write,
     };
     let chosen = &lists.indices[indices.clone()];
     agent.make_transfer(op, &lists.local, chosen, &lists.remote, chosen, options).map_err(nixl_failed)
@@ -155,11 +190,12 @@ impl Request for Wire<'_> {
     type Error = EngineError;
 
     fn remake(&mut self) -> Result<(), EngineError> {
-        if let Some(rounds) = &mut self.rounds {
-            self.transfer = rounds.make(self.agent, self.lists, &self.options)?;
-            return Ok(());
-        }
-        self.transfer = make(self.agent, self.lists, &self.indices, &self.options)?;
+        // Released first, so that there is never memory for two.
+        self.transfer = None;
+        self.transfer = Some(match &mut self.rounds {
+            Some(rounds) => rounds.make(self.agent, self.lists, &self.options)?,
+            None => make(self.agent, self.lists, &self.indices, &self.options)?,
+        });
         Ok(())
     }
 
@@ -169,28 +205,28 @@ impl Request for Wire<'_> {
             self.ends = rounds.turn(iteration, self.key, self.marks);
         }
         let Some(ends) = self.ends.filter(|_| self.marks) else { return };
-        match self.lists.case.op {
+        match self.lists.part.case.op {
             Op::Read => ends.poison(self.key.epoch()),
-            Op::Write => ends.stamp(self.key, iteration),
+            Op::Write | Op::Both => ends.stamp(self.key, iteration),
         }
     }
 
     #[inline]
     fn post(&mut self) -> Result<State, EngineError> {
-        self.transfer.post().map_err(nixl_failed)
+        self.made()?.post().map_err(nixl_failed)
     }
 
     #[inline]
     fn poll(&mut self) -> Result<State, EngineError> {
-        self.transfer.poll().map_err(nixl_failed)
+        self.made()?.poll().map_err(nixl_failed)
     }
 
     #[inline]
     fn arrived(&self, _iteration: u32) -> bool {
-        match (self.lists.case.op, self.ends.filter(|_| self.marks)) {
+        match (self.lists.part.case.op, self.ends.filter(|_| self.marks)) {
             (Op::Read, Some(ends)) => ends.arrived(self.key, 0),
             // The bytes of a WRITE arrive on the other side: the check of the whole range there looks at the stamps.
-            (Op::Write, _) | (_, None) => true,
+            (Op::Write | Op::Both, _) | (_, None) => true,
         }
     }
 }
@@ -199,7 +235,8 @@ impl Request for Wire<'_> {
 pub(crate) struct CaseRun<'a> {
     lists: &'a Lists<'a>,
     slots: Vec<Slot<Wire<'a>>>,
-    /// The request of slot 0 without a notification, to tell what a notification costs.
+    /// The request of slot 0 without a notification, to tell what a notification costs. None where slot 0 makes its
+    /// request anew each time.
     plain: Option<Slot<Wire<'a>>>,
     /// Number of each slot's last transfer when the memory was made ready for the timed loop.
     begun: Vec<u32>,
@@ -218,30 +255,29 @@ impl<'a> CaseRun<'a> {
         epoch: u32,
     ) -> Result<(Self, WarmedUp), EngineError> {
         let plan = session.plan;
-        let key = Key::new(plan.seed, epoch);
+        let (part, key) = (lists.part, session.key(lists.part, epoch));
         let begin = Instant::now();
-        let notify = plan.notifies(&lists.case);
+        let notify = plan.notifies(&part.case);
         let mut slots = vec![Slot::new(Wire::new(session, lists, 0, notify, key)?)];
         let make_time = begin.elapsed();
-        for slot in 1..lists.case.slots(plan.depth) {
+        for slot in 1..part.case.slots(plan.depth) {
             slots.push(Slot::new(Wire::new(session, lists, slot, notify, key)?));
         }
-        let plain = if notify { Some(Slot::new(Wire::new(session, lists, 0, false, key)?)) } else { None };
-        let mut case = Self { lists, slots, plain, begun: Vec::new(), looked_at: 0 };
-        let remake = case.remakes(plan);
-        let mut timings = Timings::new(remake);
-        let cold = case.run(session, 0..1, case.once(plan), &mut timings)?;
-        let limits = Limits {
-            transfers: plan.warmup,
-            time: plan.case_time() / WARM_UP_SHARE,
-            stall: plan.transfer_timeout(),
-            remake,
-        };
+        let mut case = Self { lists, slots, plain: None, begun: Vec::new(), looked_at: 0 };
+        if notify && !case.remakes(plan) {
+            case.plain = Some(Slot::new(Wire::new(session, lists, 0, false, key)?));
+        }
+        let once = case.once(plan);
+        let mut timings = Timings::new(&once);
+        let cold = case.run(session, 0..1, once, &mut timings)?;
+        let limits =
+            Limits { transfers: plan.warmup, time: plan.time_of(&part.case) / WARM_UP_SHARE, ..once };
         let all = 0..case.slots.len();
         let warm =
             if plan.warmup == 0 { None } else { Some(case.run(session, all, limits, &mut timings)?) };
         let warmed = WarmedUp {
-            prepare_ns: ns(lists.prepare),
+            prepare_ns: ns(lists.prepare.0),
+            prepare: lists.prepare.1.distribution(),
             make_ns: ns(make_time),
             cold_ns: ns(cold.wall),
             transfers: warm.map_or(0, |outcome| outcome.transfers),
@@ -249,30 +285,68 @@ impl<'a> CaseRun<'a> {
         Ok((case, warmed))
     }
 
-    /// The timed loop, and then, outside of it, NIXL's own timing and the cost of a notification.
+    /// The timed loop over all parts at once, and then, outside of it, each part by itself: NIXL's own timing and the cost
+    /// of a notification. The loop begins at `start_at_ns` of the host's monotonic clock, or at once when that is over.
     ///
     /// # Errors
     /// A transfer failed or stalled.
-    pub(crate) fn measure(&mut self, session: &Session<'_>, epoch: u32) -> Result<Measured, EngineError> {
+    pub(crate) fn measure(
+        parts: &mut [Self],
+        session: &Session<'_>,
+        epoch: u32,
+        start_at_ns: u64,
+    ) -> Result<Vec<Measured>, EngineError> {
+        let Some(first) = parts.first() else { return Ok(Vec::new()) };
         let plan = session.plan;
-        let key = Key::new(plan.seed, epoch);
+        let limits = Limits {
+            transfers: plan.samples,
+            time: plan.time_of(&first.lists.part.case),
+            interval: plan.interval_ns.filter(|_| first.is_prompt()).map(Duration::from_nanos),
+            ..first.once(plan)
+        };
+        let mut timings: Vec<Timings> = parts.iter().map(|_| Timings::new(&limits)).collect();
+        let mut slots = Vec::new();
+        for (lane, part) in parts.iter_mut().enumerate() {
+            part.begin(session, epoch);
+            part.slots.iter_mut().for_each(|slot| slot.lane = lane);
+            slots.append(&mut part.slots);
+        }
+        while clock::now_ns() < start_at_ns {
+            std::hint::spin_loop();
+        }
+        let began_ns = clock::now_ns();
+        let outcomes = run(&mut slots, limits, &mut timings);
+        for mut slot in slots {
+            let lane = std::mem::take(&mut slot.lane);
+            parts[lane].slots.push(slot);
+        }
+        let case = &parts[0].lists.part.case;
+        let outcomes = outcomes.map_err(|trouble| failed(case, plan, trouble))?;
+        for (part, outcome) in parts.iter().zip(&outcomes) {
+            part.count_notifications(session, *outcome)?;
+        }
+        let each = parts.iter_mut().zip(outcomes.into_iter().zip(timings));
+        each.map(|(part, (outcome, timings))| part.conclude(session, epoch, began_ns, outcome, timings))
+            .collect()
+    }
+
+    /// Takes the data of an epoch, from which on transfers are counted.
+    fn begin(&mut self, session: &Session<'_>, epoch: u32) {
+        let key = session.key(self.lists.part, epoch);
         for slot in self.slots.iter_mut().chain(&mut self.plain) {
             slot.request.key = key;
         }
         self.begun = self.slots.iter().map(|slot| slot.iteration).collect();
-        let limits = Limits {
-            transfers: plan.samples,
-            time: plan.case_time(),
-            stall: plan.transfer_timeout(),
-            remake: self.remakes(plan),
-        };
-        let mut timings = Timings::new(limits.remake);
-        let mut scheduled = Recorder::new();
-        let all = 0..self.slots.len();
-        let OpenOutcome { outcome, unserved } = match plan.interval_ns.filter(|_| self.is_prompt()) {
-            Some(interval) => self.run_open(session, limits, interval, &mut timings, &mut scheduled)?,
-            None => OpenOutcome { outcome: self.run(session, all, limits, &mut timings)?, unserved: 0 },
-        };
+    }
+
+    fn conclude(
+        &mut self,
+        session: &Session<'_>,
+        epoch: u32,
+        began_ns: u64,
+        outcome: Outcome,
+        timings: Timings,
+    ) -> Result<Measured, EngineError> {
         let payload_bytes = self.payload_bytes();
         let (mut mismatch, mut arrived_late) = self.look_at_missing(session, epoch, outcome)?;
         let fine = outcome.missing.is_none();
@@ -288,6 +362,7 @@ impl<'a> CaseRun<'a> {
             moved: self.transfers().map(u64::from).sum(),
             moved_bytes: self.payload_bytes(),
             payload_bytes,
+            began_ns,
             wall_ns: ns(outcome.wall),
             ended_by_samples: outcome.ended_by_count,
             prep: timings.prep.and_then(|prep| prep.distribution()),
@@ -295,10 +370,10 @@ impl<'a> CaseRun<'a> {
             wire: timings.wire.distribution(),
             total: timings.total.distribution(),
             notify,
-            scheduled: scheduled.distribution(),
-            unserved,
+            scheduled: timings.scheduled.and_then(|scheduled| scheduled.distribution()),
+            unserved: outcome.unserved,
             seen,
-            notifications: session.notifications_sent.get(),
+            notifications: session.peer(self.lists.part.peer)?.notifications_sent.get(),
             stamps: self.stamps(),
             checked: self.checked(outcome),
             mismatch,
@@ -309,12 +384,12 @@ impl<'a> CaseRun<'a> {
 
     /// Whether each transfer makes its request anew: always where block ids decide, as in the engines.
     fn remakes(&self, plan: &Plan) -> bool {
-        plan.recreate || self.lists.case.kv.is_some()
+        plan.recreate || self.lists.part.case.kv.is_some()
     }
 
     /// Whether the transfers are those of prompts.
     fn is_prompt(&self) -> bool {
-        self.lists.case.kv.as_ref().is_some_and(|shape| !shape.is_sweep())
+        self.lists.part.case.kv.as_ref().is_some_and(|shape| !shape.is_sweep())
     }
 
     /// Limits of a single transfer.
@@ -324,6 +399,7 @@ impl<'a> CaseRun<'a> {
             time: Duration::ZERO,
             stall: plan.transfer_timeout(),
             remake: self.remakes(plan),
+            interval: None,
         }
     }
 
@@ -335,21 +411,21 @@ impl<'a> CaseRun<'a> {
     fn payload_bytes(&self) -> u64 {
         (0..)
             .zip(self.transfers())
-            .map(|(slot, count)| u64::from(count) * self.lists.case.transfer_bytes(slot))
+            .map(|(slot, count)| u64::from(count) * self.lists.part.case.transfer_bytes(slot))
             .sum()
     }
 
     /// Where each slot's transfers stand.
     fn stamps(&self) -> Vec<SlotEnd> {
         let marked = self.slots.iter().all(|slot| slot.request.marks);
-        let stamped = self.lists.case.op == Op::Write && marked;
+        let stamped = self.lists.part.case.op == Op::Write && marked;
         let ends = self.slots.iter().zip(self.transfers());
         ends.map(|(slot, transfers)| SlotEnd { iteration: slot.iteration, transfers, stamped }).collect()
     }
 
     fn checked(&self, outcome: Outcome) -> u64 {
         let each = |slot: &Slot<Wire<'_>>| slot.request.marks && slot.request.ends.is_some();
-        match self.lists.case.op {
+        match self.lists.part.case.op {
             Op::Read if self.looked_at > 0 => self.looked_at,
             Op::Read if self.slots.iter().all(each) => outcome.transfers,
             _ => 0,
@@ -363,20 +439,19 @@ impl<'a> CaseRun<'a> {
         session: &Session<'_>,
         epoch: u32,
     ) -> Result<(Option<crate::memory::pattern::Mismatch>, bool), EngineError> {
-        if self.lists.case.op == Op::Write && self.lists.case.kv.is_some() {
+        let (plan, case) = (session.plan, &self.lists.part.case);
+        if case.op == Op::Write && case.kv.is_some() {
             // The check on the other side would have to know which of the overlapping placements were marked.
             return Ok((None, false));
         }
-        self.slots.iter_mut().for_each(|slot| slot.request.marks = true);
-        let plan = session.plan;
         let limits = Limits {
             transfers: LOOKS.max(self.slots.len() as u64),
-            time: plan.case_time() / EXTRA_SHARE,
-            stall: plan.transfer_timeout(),
-            remake: self.remakes(plan),
+            time: plan.time_of(case) / EXTRA_SHARE,
+            ..self.once(plan)
         };
+        self.slots.iter_mut().for_each(|slot| slot.request.marks = true);
         let all = 0..self.slots.len();
-        let outcome = self.run(session, all, limits, &mut Timings::new(limits.remake))?;
+        let outcome = self.run(session, all, limits, &mut Timings::new(&limits))?;
         self.looked_at = outcome.transfers;
         self.look_at_missing(session, epoch, outcome)
     }
@@ -391,7 +466,7 @@ impl<'a> CaseRun<'a> {
         let Some(slot) = outcome.missing else { return Ok((None, false)) };
         let checked = match &self.slots[slot].request.rounds {
             Some(rounds) => rounds.check(session, epoch)?,
-            None => session.check_slot(&self.lists.case, epoch, slot as u32, None)?,
+            None => session.check_slot(self.lists.part, epoch, slot as u32, None)?,
         };
         match checked {
             Ok(_) => Ok((None, true)),
@@ -405,23 +480,21 @@ impl<'a> CaseRun<'a> {
         session: &Session<'_>,
     ) -> Result<Option<crate::measure::histogram::Distribution>, EngineError> {
         let plan = session.plan;
-        let Some(mut plain) = self.plain.take() else { return Ok(None) };
+        if !plan.notifies(&self.lists.part.case) {
+            return Ok(None);
+        }
         let mut cost = Recorder::new();
         let once = self.once(plan);
-        let mut timings = Timings::new(once.remake);
-        let end = Instant::now() + plan.case_time() / EXTRA_SHARE;
+        let mut timings = Timings::new(&once);
+        let end = Instant::now() + plan.time_of(&self.lists.part.case) / EXTRA_SHARE;
         for pair in 0..NOTIFY_PAIRS {
             let notified_first = pair % 2 == 0;
             let mut walls = [Duration::ZERO; 2];
-            for turn in [notified_first, !notified_first] {
-                // Both share the memory of slot 0, and so its transfer numbers.
-                walls[usize::from(turn)] = if turn {
+            for notified in [notified_first, !notified_first] {
+                walls[usize::from(notified)] = if notified {
                     self.run(session, 0..1, once, &mut timings)?.wall
                 } else {
-                    plain.iteration = self.slots[0].iteration;
-                    let outcome = run(std::slice::from_mut(&mut plain), once, &mut timings);
-                    self.slots[0].iteration = plain.iteration;
-                    outcome.map_err(|trouble| failed(&self.lists.case, plan, trouble))?.wall
+                    self.run_plain(session, once, &mut timings)?.wall
                 };
             }
             cost.record_ns(ns(walls[1].saturating_sub(walls[0])));
@@ -429,22 +502,47 @@ impl<'a> CaseRun<'a> {
                 break;
             }
         }
-        self.plain = Some(plain);
         Ok(cost.distribution())
+    }
+
+    /// A transfer of slot 0 without a notification.
+    fn run_plain(
+        &mut self,
+        session: &Session<'_>,
+        once: Limits,
+        timings: &mut Timings,
+    ) -> Result<Outcome, EngineError> {
+        let first = &mut self.slots[0];
+        let outcome = match &mut self.plain {
+            Some(plain) => {
+                // Both share the memory of slot 0, and so its transfer numbers.
+                plain.iteration = first.iteration;
+                let outcome = run_alone(std::slice::from_mut(plain), once, timings);
+                first.iteration = plain.iteration;
+                outcome
+            }
+            None => {
+                first.request.notify(false, session.rank);
+                let outcome = run_alone(std::slice::from_mut(first), once, timings);
+                first.request.notify(true, session.rank);
+                outcome
+            }
+        };
+        outcome.map_err(|trouble| failed(&self.lists.part.case, session.plan, trouble))
     }
 
     /// Some more transfers, timed by NIXL as well. `None` when this NIXL does not tell.
     fn telemetry(&mut self, session: &Session<'_>) -> Result<Option<TelemetryPair>, EngineError> {
         let plan = session.plan;
         let once = self.once(plan);
-        let mut timings = Timings::new(once.remake);
+        let mut timings = Timings::new(&once);
         let mut post = Compared::default();
         let mut total = Compared::default();
         let mut last = None;
-        let end = Instant::now() + plan.case_time() / EXTRA_SHARE;
+        let end = Instant::now() + plan.time_of(&self.lists.part.case) / EXTRA_SHARE;
         for _ in 0..TELEMETRY_SAMPLES {
             self.run(session, 0..1, once, &mut timings)?;
-            let Some(seen) = self.slots[0].request.transfer.telemetry().map_err(nixl_failed)? else {
+            let Some(seen) = self.slots[0].request.made()?.telemetry().map_err(nixl_failed)? else {
                 return Ok(None);
             };
             let (our_post, our_total) = self.slots[0].last();
@@ -472,49 +570,37 @@ impl<'a> CaseRun<'a> {
         limits: Limits,
         timings: &mut Timings,
     ) -> Result<Outcome, EngineError> {
-        let outcome = run(&mut self.slots[slots], limits, timings)
-            .map_err(|trouble| failed(&self.lists.case, session.plan, trouble))?;
-        self.count_notifications(session, outcome);
+        let outcome = run_alone(&mut self.slots[slots], limits, timings)
+            .map_err(|trouble| failed(&self.lists.part.case, session.plan, trouble))?;
+        self.count_notifications(session, outcome)?;
         Ok(outcome)
     }
 
-    fn run_open(
-        &mut self,
-        session: &Session<'_>,
-        limits: Limits,
-        interval_ns: u64,
-        timings: &mut Timings,
-        scheduled: &mut Recorder,
-    ) -> Result<OpenOutcome, EngineError> {
-        let interval = Duration::from_nanos(interval_ns);
-        let open = open_loop::run(&mut self.slots, limits, interval, timings, scheduled)
-            .map_err(|trouble| failed(&self.lists.case, session.plan, trouble))?;
-        self.count_notifications(session, open.outcome);
-        Ok(open)
-    }
-
-    fn count_notifications(&self, session: &Session<'_>, outcome: Outcome) {
-        if session.plan.notifies(&self.lists.case) {
-            session.notifications_sent.set(session.notifications_sent.get() + outcome.transfers);
+    fn count_notifications(&self, session: &Session<'_>, outcome: Outcome) -> Result<(), EngineError> {
+        if session.plan.notifies(&self.lists.part.case) {
+            let sent = &session.peer(self.lists.part.peer)?.notifications_sent;
+            sent.set(sent.get() + outcome.transfers);
         }
+        Ok(())
     }
 
     /// Some more transfers, each until the target has shown that it has the notification.
     fn seen(&mut self, session: &Session<'_>) -> Result<Option<Seen>, EngineError> {
         let Some(lists) = &self.lists.bell else { return Ok(None) };
         let mut reader = BellReader::new(session, lists)?;
+        let sent = &session.peer(self.lists.part.peer)?.notifications_sent;
         // Those of before have been taken.
-        if !reader.wait(session.notifications_sent.get())? {
+        if !reader.wait(sent.get())? {
             return Ok(None);
         }
         let once = self.once(session.plan);
-        let mut timings = Timings::new(once.remake);
+        let mut timings = Timings::new(&once);
         let mut total = Recorder::new();
-        let end = Instant::now() + session.plan.case_time() / EXTRA_SHARE;
+        let end = Instant::now() + session.plan.time_of(&self.lists.part.case) / EXTRA_SHARE;
         for _ in 0..NOTIFY_PAIRS {
             let begin = Instant::now();
             self.run(session, 0..1, once, &mut timings)?;
-            if !reader.wait(session.notifications_sent.get())? {
+            if !reader.wait(sent.get())? {
                 break;
             }
             total.record_ns(ns(begin.elapsed()));
@@ -524,6 +610,15 @@ impl<'a> CaseRun<'a> {
         }
         Ok(Some(Seen { total: total.distribution(), resolution_ns: reader.resolution_ns() }))
     }
+}
+
+/// Runs slots of one lane.
+fn run_alone(
+    slots: &mut [Slot<Wire<'_>>],
+    limits: Limits,
+    timings: &mut Timings,
+) -> Result<Outcome, Trouble<EngineError>> {
+    Ok(run(slots, limits, std::slice::from_mut(timings))?[0])
 }
 
 fn failed(case: &Case, plan: &Plan, trouble: Trouble<EngineError>) -> EngineError {

@@ -1,5 +1,6 @@
 //! Where commands come in and events go out: the engine's end of the pipe.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -23,23 +24,37 @@ pub(crate) struct Desk {
     commands: Receiver<Command>,
     pipe: UnixStream,
     polls: bool,
-    heard: u64,
-    bell: Option<Bell>,
+    /// Notifications taken from each rank of the initiator.
+    heard: BTreeMap<u32, u64>,
+    bells: Option<Bells>,
 }
 
-/// A word of registered memory that shows the initiator how many notifications have been taken.
-pub(crate) struct Bell {
+/// Words of registered memory that show each rank of the initiator how many of its notifications have been taken.
+pub(crate) struct Bells {
     pub(crate) pool: Pool,
-    /// Its index in the words of the pool.
-    pub(crate) word: usize,
+    /// Index of the first rank's in the words of the pool.
+    pub(crate) first: usize,
 }
 
-impl Bell {
-    fn ring(&self, heard: u64) {
-        if let Some(word) = self.pool.region().word(self.word) {
+impl Bells {
+    fn ring(&self, rank: u32, heard: u64) {
+        if let Some(word) = self.pool.region().word(self.first + rank as usize) {
             word.store_last(heard.to_le());
         }
     }
+}
+
+/// What a notification says: short, as those of nixlbench, and whose it is.
+const NOTIFICATION: &str = "kvwire";
+
+/// The notification of a rank.
+pub(crate) fn notification(rank: u32) -> Vec<u8> {
+    format!("{NOTIFICATION}{rank}").into_bytes()
+}
+
+/// The rank of a notification; `None` for one that no kvwire sends.
+fn rank_of(message: &[u8]) -> Option<u32> {
+    std::str::from_utf8(message).ok()?.strip_prefix(NOTIFICATION)?.parse().ok()
 }
 
 impl Desk {
@@ -65,7 +80,7 @@ impl Desk {
             }
             leave(0)
         })?;
-        Ok(Self { commands, pipe, polls: false, heard: 0, bell: None })
+        Ok(Self { commands, pipe, polls: false, heard: BTreeMap::new(), bells: None })
     }
 
     /// The next command; `None` when the supervisor is gone. A desk that polls progresses NIXL meanwhile.
@@ -98,9 +113,9 @@ impl Desk {
         self.polls = true;
     }
 
-    /// Shows on `bell` from now on how many notifications there were.
-    pub(crate) fn listen(&mut self, bell: Option<Bell>) {
-        self.bell = bell;
+    /// Shows on `bells` from now on how many notifications there were.
+    pub(crate) fn listen(&mut self, bells: Option<Bells>) {
+        self.bells = bells;
     }
 
     /// Takes notifications until `expected` have come in all, or the time is over.
@@ -109,17 +124,21 @@ impl Desk {
     /// NIXL could not say what has come.
     pub(crate) fn hear(&mut self, agent: &Agent, expected: u64, timeout_ms: u64) -> Result<u64, nixl::Error> {
         let end = Instant::now() + Duration::from_millis(timeout_ms);
-        while self.heard < expected && Instant::now() < end {
+        while self.heard.values().sum::<u64>() < expected && Instant::now() < end {
             self.take_notifications(agent)?;
         }
-        Ok(self.heard)
+        Ok(self.heard.values().sum())
     }
 
     fn take_notifications(&mut self, agent: &Agent) -> Result<(), nixl::Error> {
-        let taken = agent.notifications(|_, _| {})? as u64;
-        self.heard += taken;
-        if let Some(bell) = self.bell.as_ref().filter(|_| taken > 0) {
-            bell.ring(self.heard);
+        let heard = &mut self.heard;
+        let taken = agent.notifications(|_, message| {
+            if let Some(rank) = rank_of(message) {
+                *heard.entry(rank).or_insert(0) += 1;
+            }
+        })?;
+        if let Some(bells) = self.bells.as_ref().filter(|_| taken > 0) {
+            heard.iter().for_each(|(rank, heard)| bells.ring(*rank, *heard));
         }
         Ok(())
     }

@@ -22,9 +22,11 @@ use crate::proof::ucx::UcxLog;
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
 
-/// What an engine was doing. Every failure names it.
+/// What a run or its engine was doing. Every failure names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
+    Join,
+    Hello,
     Starting,
     Opening,
     Connecting,
@@ -39,6 +41,8 @@ pub(crate) enum Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Join => "join",
+            Self::Hello => "hello",
             Self::Starting => "start",
             Self::Opening => "opening NIXL and registering memory",
             Self::Connecting => "connection",
@@ -71,10 +75,27 @@ pub(crate) enum Kind {
     Confused(String),
 }
 
+/// Whose engine it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Whose {
+    pub(crate) role: Role,
+    /// Its rank, where its side has several.
+    pub(crate) rank: Option<u32>,
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rank {
+            Some(rank) => write!(f, "{} engine of rank {rank}", self.role),
+            None => write!(f, "{} engine", self.role),
+        }
+    }
+}
+
 /// An engine that failed: whose, doing what, how, and the log lines that explain it.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineFailure {
-    pub(crate) role: Role,
+    pub(crate) whose: Whose,
     pub(crate) phase: Phase,
     pub(crate) kind: Kind,
     pub(crate) log: Vec<String>,
@@ -88,7 +109,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A running engine process. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    role: Role,
+    whose: Whose,
     child: Child,
     pipe: UnixStream,
     log: Log,
@@ -98,14 +119,32 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine process with `env` on top of this process's environment.
+    /// Starts the only engine process of a side, with `env` on top of this process's environment.
     pub(crate) fn spawn(
         role: Role,
         env: &BTreeMap<String, String>,
         terminal: &Terminal,
     ) -> Result<Self, EngineFailure> {
+        Self::start(Whose { role, rank: None }, env, terminal)
+    }
+
+    /// Starts the engine processes of all ranks of a side, each with its environment.
+    pub(crate) fn spawn_ranks(
+        role: Role,
+        environments: &[BTreeMap<String, String>],
+        terminal: &Terminal,
+    ) -> Result<Vec<Self>, EngineFailure> {
+        let whose = |rank| Whose { role, rank: (environments.len() > 1).then_some(rank) };
+        (0..).zip(environments).map(|(rank, env)| Self::start(whose(rank), env, terminal)).collect()
+    }
+
+    fn start(
+        whose: Whose,
+        env: &BTreeMap<String, String>,
+        terminal: &Terminal,
+    ) -> Result<Self, EngineFailure> {
         let failed = |e: io::Error| EngineFailure {
-            role,
+            whose,
             phase: Phase::Starting,
             kind: Kind::Spawn(e.to_string()),
             log: Vec::new(),
@@ -137,16 +176,16 @@ impl Engine {
         let log = Log::default();
         let mut readers = Vec::new();
         if let Some(stdout) = child.stdout.take() {
-            readers.push(tokio::spawn(collect(stdout, log.clone(), role, terminal.clone())));
+            readers.push(tokio::spawn(collect(stdout, log.clone(), whose, terminal.clone())));
         }
         if let Some(stderr) = child.stderr.take() {
-            readers.push(tokio::spawn(collect(stderr, log.clone(), role, terminal.clone())));
+            readers.push(tokio::spawn(collect(stderr, log.clone(), whose, terminal.clone())));
         }
         let pipe = UnixStream::from_std(ours).map_err(failed)?;
         if let Some(pid) = child.id() {
-            terminal.detail(&format!("{role} engine: process {pid}"));
+            terminal.detail(&format!("{whose}: process {pid}"));
         }
-        Ok(Self { role, child, pipe, log, readers, terminal: terminal.clone() })
+        Ok(Self { whose, child, pipe, log, readers, terminal: terminal.clone() })
     }
 
     /// Sends one command and waits for its event.
@@ -161,7 +200,7 @@ impl Engine {
         phase: Phase,
         deadline: Duration,
     ) -> Result<Event, EngineFailure> {
-        self.terminal.detail(&format!("{} engine: {phase}", self.role));
+        self.terminal.detail(&format!("{}: {phase}", self.whose));
         let frame = match encode(command) {
             Ok(frame) => frame,
             Err(e) => return Err(self.failure(phase, Kind::Confused(e.to_string()))),
@@ -291,7 +330,7 @@ impl Engine {
     }
 
     fn failure(&self, phase: Phase, kind: Kind) -> EngineFailure {
-        EngineFailure { role: self.role, phase, kind, log: self.log.explaining() }
+        EngineFailure { whose: self.whose, phase, kind, log: self.log.explaining() }
     }
 }
 
@@ -364,10 +403,25 @@ impl EngineFailure {
         }
     }
 
+    /// True when the failure says by itself where it comes from: nothing on the other side can have caused it.
+    pub(crate) fn speaks_for_itself(&self) -> bool {
+        match &self.kind {
+            Kind::Signal(signal) => !OWN_SIGNALS.contains(signal),
+            Kind::Stopped | Kind::Spawn(_) => true,
+            Kind::Reported(error) => {
+                matches!(
+                    error.kind,
+                    ErrorKind::NixlMissing | ErrorKind::NixlUnusable | ErrorKind::Memory | ErrorKind::Gpu
+                )
+            }
+            Kind::Exited(_) | Kind::Silent(_) | Kind::Confused(_) => false,
+        }
+    }
+
     /// The failure as a finding: who, in which phase, how, the log lines, and what to do next.
     pub(crate) fn finding(&self) -> Finding {
         let (id, what, next_step) = self.words();
-        let title = format!("{} engine, {}: {what}", self.role, self.phase);
+        let title = format!("{}, {}: {what}", self.whose, self.phase);
         Finding::new(id, Status::Fail, title).evidence(self.log.iter().cloned()).next_step(next_step)
     }
 
@@ -479,7 +533,7 @@ mod tests {
 
     fn failure(kind: Kind) -> EngineFailure {
         EngineFailure {
-            role: Role::Target,
+            whose: Whose { role: Role::Target, rank: None },
             phase: Phase::TimedLoop,
             kind,
             log: vec!["UCX ERROR x".to_owned()],
@@ -493,6 +547,9 @@ mod tests {
         assert_eq!(finding.title, "target engine, timed loop: killed by SIGABRT (signal 6)");
         assert_eq!(finding.evidence, ["UCX ERROR x"]);
         assert!(!finding.next_step.is_empty());
+        let ranked =
+            EngineFailure { whose: Whose { role: Role::Target, rank: Some(3) }, ..failure(Kind::Signal(6)) };
+        assert!(ranked.finding().title.starts_with("target engine of rank 3, timed loop: "));
     }
 
     #[test]
@@ -507,6 +564,19 @@ mod tests {
             (Kind::Stopped, Outcome::Inconclusive),
         ] {
             assert_eq!(failure(kind.clone()).outcome(), outcome, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_failure_that_the_other_side_may_have_caused_waits_for_its_word() {
+        for (kind, alone) in [
+            (Kind::Signal(9), true),
+            (Kind::Stopped, true),
+            (Kind::Signal(6), false),
+            (Kind::Exited(1), false),
+            (Kind::Silent(Duration::from_secs(1)), false),
+        ] {
+            assert_eq!(failure(kind.clone()).speaks_for_itself(), alone, "{kind:?}");
         }
     }
 

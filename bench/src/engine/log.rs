@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use coordinator::Role;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::Notify;
 
+use super::handle::Whose;
 use super::protocol::MARK;
 use crate::proof::ucx::UcxLog;
 use crate::terminal::Terminal;
@@ -128,7 +128,7 @@ fn shortened(line: &str) -> String {
 }
 
 /// Reads a stream of an engine to its end, line by line.
-pub(crate) async fn collect(stream: impl AsyncRead + Unpin, log: Log, role: Role, terminal: Terminal) {
+pub(crate) async fn collect(stream: impl AsyncRead + Unpin, log: Log, whose: Whose, terminal: Terminal) {
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
@@ -140,7 +140,7 @@ pub(crate) async fn collect(stream: impl AsyncRead + Unpin, log: Log, role: Role
                 let text = text.trim_end();
                 if !text.is_empty() && !log.take_mark(text) {
                     log.push(text);
-                    terminal.detail(&format!("{role} engine | {text}"));
+                    terminal.detail(&format!("{whose} | {text}"));
                 }
             }
         }

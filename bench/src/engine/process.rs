@@ -29,11 +29,16 @@ fn serve(desk: &mut Desk) {
                 try_out(nixl_lib.as_deref()).map(|trial| desk.answer(&Event::Tried(Box::new(trial))))
             }
             Command::LookForGpus => seating::gpus().map(|gpus| desk.answer(&Event::Gpus(gpus))),
-            Command::Open { agent, nixl_lib, polls, plan, seat } => {
+            Command::Open { agent, nixl_lib, polls, rank, plan, seat } => {
                 // Before NIXL is loaded: the threads that it starts inherit the cores.
                 let cpus = seating::pin(&seat);
-                load(nixl_lib.as_deref())
-                    .and_then(|loaded| session::serve(desk, &loaded, &agent, polls, &plan, &seat, cpus))
+                load(nixl_lib.as_deref()).and_then(|loaded| {
+                    session::serve(
+                        desk,
+                        &loaded,
+                        session::Opening { name: agent, polls, rank, plan, seat, cpus },
+                    )
+                })
             }
             _ => Err(EngineError {
                 kind: ErrorKind::Protocol,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::histogram::Distribution;
 use crate::memory::Seat;
 use crate::memory::pattern::Mismatch;
-use crate::plan::{Case, Plan};
+use crate::plan::{Part, Plan};
 use crate::report::model::Placement;
 
 /// The largest frame, in bytes: a metadata blob of many registrations fits many times over.
@@ -44,17 +44,18 @@ pub(crate) enum Command {
     /// `polls`: progress NIXL while waiting for commands. The target does, since wires without hardware help need its
     /// hands for every transfer; the initiator polls its own transfers, and only then. No engine has NIXL's progress
     /// thread: asleep it answers tens of microseconds late, awake it takes the core of a timed loop.
-    Open { agent: String, nixl_lib: Option<String>, polls: bool, plan: Box<Plan>, seat: Box<Seat> },
-    /// Load the peer's metadata and remember where its pool is.
-    Connect { metadata: Blob, region: RemoteRegion },
-    /// Make this side's memory ready for a case.
-    Prepare { case: Case, epoch: u32, end: End },
-    /// Make the requests of a case; first transfer, then warm-up.
-    WarmUp { case: Case, epoch: u32 },
-    /// The timed loop over the requests that the warm-up made.
-    Measure { epoch: u32 },
-    /// Compare this side's memory with the pattern. `stamps[slot]` says which transfers the slot has made.
-    Verify { case: Case, epoch: u32, stamps: Vec<SlotEnd> },
+    Open { agent: String, nixl_lib: Option<String>, polls: bool, rank: u32, plan: Box<Plan>, seat: Box<Seat> },
+    /// Load the metadata of ranks across and remember where their pools are.
+    Connect { peers: Vec<PeerRank> },
+    /// Make this engine's memory ready for its parts of a case.
+    Prepare { parts: Vec<(Part, End)>, epoch: u32 },
+    /// Make the requests of this engine's parts of a case; in each the first transfer, then warm-up.
+    WarmUp { parts: Vec<Part>, epoch: u32 },
+    /// The timed loop over the requests that the warm-up made, of all parts at once. It begins at `start_at_ns` of the
+    /// host's monotonic clock, so that those of several ranks begin together.
+    Measure { epoch: u32, start_at_ns: u64 },
+    /// Compare this engine's memory with the pattern.
+    Verify { checks: Vec<Check>, epoch: u32 },
     /// From now on, show the initiator how many notifications have been taken.
     Listen,
     /// Say how fast this side's memory copies so many bytes within itself, outside of everything that is measured.
@@ -80,16 +81,36 @@ pub(crate) enum Event {
     CopySpeed { bytes_per_s: f64 },
     /// To [`Command::Connect`], [`Command::Prepare`], [`Command::Listen`] and [`Command::Mark`].
     Done { ns: u64 },
-    /// To [`Command::WarmUp`].
-    Warm(WarmedUp),
-    /// To [`Command::Measure`].
-    Measured(Box<Measured>),
-    /// To [`Command::Verify`].
-    Verified(Verified),
+    /// To [`Command::WarmUp`]: part by part.
+    Warm(Vec<WarmedUp>),
+    /// To [`Command::Measure`]: part by part.
+    Measured(Vec<Measured>),
+    /// To [`Command::Verify`]: check by check.
+    Verified(Vec<Verified>),
     /// To [`Command::Heard`].
     Heard { notifications: u64 },
     /// To any command: it could not be carried out.
     Failed(EngineError),
+}
+
+/// A rank across.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PeerRank {
+    /// Which.
+    pub(crate) rank: u32,
+    /// NIXL's metadata of its agent.
+    pub(crate) metadata: Blob,
+    /// Where its pool is.
+    pub(crate) region: RemoteRegion,
+}
+
+/// What to compare.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Check {
+    /// The part whose bytes arrived here.
+    pub(crate) part: Part,
+    /// `stamps[slot]` says which transfers the slot has made.
+    pub(crate) stamps: Vec<SlotEnd>,
 }
 
 /// A NIXL installation as an engine found it.
@@ -118,6 +139,20 @@ pub(crate) struct Trial {
     pub(crate) memory_kinds: Vec<String>,
     /// Steps in order: `agent`, `plugins`, `backend`, `host memory`, `loopback`; the last one may have failed.
     pub(crate) steps: Vec<Step>,
+    /// Registration of GPU memory, beside the steps: a machine without a GPU fails none.
+    pub(crate) gpu_memory: Attempt,
+}
+
+/// How something came out that is tried only where it can be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Attempt {
+    /// It worked.
+    Done,
+    /// It did not, and why.
+    Failed(String),
+    /// It was not tried, and why.
+    Skipped(String),
 }
 
 /// One step of a trial.
@@ -159,8 +194,10 @@ pub(crate) struct Opened {
 /// What happened before the timed loop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WarmedUp {
-    /// Building descriptor lists (both sides'), in nanoseconds.
+    /// Building descriptor lists (both sides') for the first time, in nanoseconds.
     pub(crate) prepare_ns: u64,
+    /// The same several times over.
+    pub(crate) prepare: Option<Distribution>,
     /// Making the request of the first slot, in nanoseconds.
     pub(crate) make_ns: u64,
     /// The first transfer of the case, in nanoseconds.
@@ -198,6 +235,8 @@ pub(crate) struct Measured {
     pub(crate) moved: u64,
     /// Bytes that they moved.
     pub(crate) moved_bytes: u64,
+    /// When the loop began, by the host's monotonic clock, in nanoseconds.
+    pub(crate) began_ns: u64,
     /// From the first post to the last completion, in nanoseconds.
     pub(crate) wall_ns: u64,
     /// True when the number of samples ended the loop, false when its time did.
@@ -212,7 +251,7 @@ pub(crate) struct Measured {
     pub(crate) total: Option<Distribution>,
     /// Extra time of a transfer that carries a notification.
     pub(crate) notify: Option<Distribution>,
-    /// Notifications sent in all.
+    /// Notifications that this engine has sent to the rank across in all.
     pub(crate) notifications: u64,
     /// Bytes that the timed transfers moved.
     pub(crate) payload_bytes: u64,

@@ -2,19 +2,21 @@
 
 use nixl::{Agent, Transfer, TransferOptions};
 
+use std::rc::Rc;
+
 use super::case::Lists;
-use super::protocol::{EngineError, SlotEnd, Verified};
+use super::protocol::{Check, EngineError, Verified};
 use super::session::{Session, layout, nixl_failed};
 use crate::memory::pattern::{EndWords, Key, Mismatch, MismatchKind};
-use crate::plan::Op;
+use crate::plan::{Op, Part};
 use crate::workload::{Claimed, KvShape, Placement, Where, place};
 
 /// The placements of one prompt, and the descriptor numbers of the transfer that is made next.
 pub(crate) struct Rounds<'a> {
+    part: &'a Part,
     shape: &'a KvShape,
     slot: u32,
-    op: Op,
-    placements: Vec<Placement>,
+    placements: Rc<[Placement]>,
     ends: Vec<Option<EndWords<'a>>>,
     current: usize,
     source: Vec<i32>,
@@ -28,24 +30,24 @@ impl<'a> Rounds<'a> {
     /// The shape does not fit the pool.
     pub(crate) fn new(
         session: &'a Session<'_>,
+        part: &'a Part,
         shape: &'a KvShape,
-        op: Op,
         slot: u32,
     ) -> Result<Self, EngineError> {
-        let words = session.pool.region();
-        let placements: Vec<Placement> =
+        let words = session.words(part);
+        let placements: Rc<[Placement]> =
             (0..shape.placements).map(|round| place(shape, session.plan.seed, slot, round)).collect();
         let ends = placements.iter().map(|placement| {
             let ends = shape.ends_of(slot, placement);
-            match op {
+            match part.case.op {
                 Op::Read => EndWords::in_destination(words, &ends),
-                Op::Write => EndWords::in_source(words, &ends),
+                Op::Write | Op::Both => EndWords::in_source(words, &ends),
             }
         });
         let ends = ends.collect::<Result<_, _>>().map_err(layout)?;
         let descriptors = usize::try_from(shape.descriptors(slot)).unwrap_or(usize::MAX);
         let (source, destination) = (Vec::with_capacity(descriptors), Vec::with_capacity(descriptors));
-        let mut rounds = Self { shape, slot, op, placements, ends, current: 0, source, destination };
+        let mut rounds = Self { part, shape, slot, placements, ends, current: 0, source, destination };
         rounds.fill();
         Ok(rounds)
     }
@@ -54,7 +56,7 @@ impl<'a> Rounds<'a> {
     pub(crate) fn turn(&mut self, iteration: u32, key: Key, mark: bool) -> Option<EndWords<'a>> {
         let round = |iteration: u32| (iteration % self.shape.placements) as usize;
         if mark
-            && self.op == Op::Write
+            && self.part.case.op == Op::Write
             && let Some(ends) = self.ends[round(iteration.wrapping_sub(1))]
         {
             // The marks of the transfer before must not travel as data of this one.
@@ -82,9 +84,9 @@ impl<'a> Rounds<'a> {
         options: &TransferOptions,
     ) -> Result<Transfer<'a>, EngineError> {
         self.fill();
-        let (op, local, remote) = match self.op {
+        let (op, local, remote) = match self.part.case.op {
             Op::Read => (nixl::Op::Read, &self.destination, &self.source),
-            Op::Write => (nixl::Op::Write, &self.source, &self.destination),
+            Op::Write | Op::Both => (nixl::Op::Write, &self.source, &self.destination),
         };
         agent.make_transfer(op, &lists.local, local, &lists.remote, remote, options).map_err(nixl_failed)
     }
@@ -100,7 +102,7 @@ impl<'a> Rounds<'a> {
     ) -> Result<Result<u64, Mismatch>, EngineError> {
         let Some(placement) = self.placements.get(self.current) else { return Ok(Ok(0)) };
         let blocks = self.shape.pieces_of(self.slot, placement, &mut Claimed::none(self.shape));
-        let checked = session.check_blocks(&blocks, epoch, None)?;
+        let checked = session.check_blocks(self.part, &blocks, epoch, None)?;
         Ok(checked.map_err(|mismatch| named(self.shape, mismatch)))
     }
 }
@@ -114,14 +116,15 @@ impl<'a> Rounds<'a> {
 /// The shape does not fit the pool.
 pub(crate) fn verify(
     session: &Session<'_>,
+    check: &Check,
     shape: &KvShape,
     epoch: u32,
-    slots: &[SlotEnd],
 ) -> Result<Verified, EngineError> {
-    let words = session.pool.region();
+    let Check { part, stamps } = check;
+    let words = session.words(part);
     let mut claimed = Claimed::none(shape);
     let mut bytes = 0;
-    for (slot, end) in (0..shape.slots()).zip(slots) {
+    for (slot, end) in (0..shape.slots()).zip(stamps) {
         for back in 0..end.transfers.min(shape.placements) {
             let iteration = end.iteration.wrapping_sub(back);
             let placement = place(shape, session.plan.seed, slot, iteration % shape.placements);
@@ -133,7 +136,7 @@ pub(crate) fn verify(
                 None
             };
             let blocks = shape.pieces_of(slot, &placement, &mut claimed);
-            match session.check_blocks(&blocks, epoch, stamp)? {
+            match session.check_blocks(part, &blocks, epoch, stamp)? {
                 Ok(checked) => bytes += checked,
                 Err(mismatch) => {
                     // Only the last transfer is compared whole, so that its descriptors count from the first.

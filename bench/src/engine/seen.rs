@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nixl::{DescList, RemoteDescList, State, Transfer, TransferOptions};
 
 use super::protocol::{EngineError, ErrorKind};
-use super::session::{Session, nixl_failed, out_of_order};
+use super::session::{Session, nixl_failed};
 use super::timed::ns;
 use crate::memory::pattern::{WORD_BYTES, Word};
 
@@ -27,9 +27,10 @@ impl<'a> BellLists<'a> {
     ///
     /// # Errors
     /// The peer is not connected, or NIXL refused.
-    pub(crate) fn prepare(session: &'a Session<'_>) -> Result<Option<Self>, EngineError> {
-        let Some(offset) = session.plan.bell() else { return Ok(None) };
-        let peer = session.peer.get().ok_or_else(|| out_of_order("a measurement before the connection"))?;
+    pub(crate) fn prepare(session: &'a Session<'_>, peer: u32) -> Result<Option<Self>, EngineError> {
+        let Some(first) = session.plan.bell() else { return Ok(None) };
+        let offset = first + u64::from(session.rank) * WORD_BYTES;
+        let peer = session.peer(peer)?;
         let range = [(offset as usize, WORD_BYTES as usize)];
         Ok(Some(Self {
             local: session.registration.describe(range).map_err(nixl_failed)?,

@@ -1,8 +1,11 @@
 //! The timed loop: posts, polls, and nothing else that a transfer would wait for.
 //!
-//! A closed loop over `slots`, each with one request: as many transfers are outstanding as there are slots.
-//! Inside the loop nothing sleeps, allocates, logs or talks to the supervisor. `docs/measuring.md` says what
-//! each figure means.
+//! A loop over `slots`, each with one request: as many transfers are outstanding as there are slots. Inside the loop
+//! nothing sleeps, allocates, logs or talks to the supervisor. `docs/measuring.md` says what each figure means.
+//!
+//! A closed loop starts the next transfer of a slot when the last one is done. That waits for a slow transfer and so
+//! leaves out those that would have come meanwhile. An open loop starts transfers at the moments for which they are
+//! scheduled, and times each from there, so that what a request waits for a free slot counts.
 
 use std::time::{Duration, Instant};
 
@@ -26,20 +29,22 @@ pub(crate) trait Request {
     fn arrived(&self, iteration: u32) -> bool;
 }
 
-/// When a loop ends. Whatever comes first.
+/// When a loop ends, and how it goes until then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Transfers at most.
+    /// Transfers of each lane: the loop is over when every lane has had as many.
     pub(crate) transfers: u64,
-    /// Time at most.
+    /// Time at most. An open loop schedules for that time, and works off what is due for as long again.
     pub(crate) time: Duration,
     /// A transfer that takes longer has stalled.
     pub(crate) stall: Duration,
     /// The request is made anew for each transfer.
     pub(crate) remake: bool,
+    /// Time between the scheduled starts of two transfers of a lane; `None` in a closed loop.
+    pub(crate) interval: Option<Duration>,
 }
 
-/// Histograms of one loop.
+/// Histograms of one lane.
 #[derive(Debug)]
 pub(crate) struct Timings {
     /// Making the request, when it is made per transfer.
@@ -50,31 +55,36 @@ pub(crate) struct Timings {
     pub(crate) wire: Recorder,
     /// Prep, post and wire together.
     pub(crate) total: Recorder,
+    /// From the moment for which a transfer was scheduled to its completion; only in an open loop.
+    pub(crate) scheduled: Option<Recorder>,
 }
 
 impl Timings {
     /// Empty histograms. All memory that the loop needs is taken here.
-    pub(crate) fn new(remake: bool) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            prep: remake.then(Recorder::new),
+            prep: limits.remake.then(Recorder::new),
             post: Recorder::new(),
             wire: Recorder::new(),
             total: Recorder::new(),
+            scheduled: limits.interval.map(|_| Recorder::new()),
         }
     }
 }
 
-/// How a loop went.
+/// How a loop went for one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// Transfers that completed.
     pub(crate) transfers: u64,
-    /// From the first post to the last completion.
+    /// From the start of the loop, just before its first post, to the lane's last completion.
     pub(crate) wall: Duration,
-    /// True when the number of transfers ended it.
+    /// True when the number of transfers ended the loop.
     pub(crate) ended_by_count: bool,
-    /// Slot of a transfer that completed without its bytes. It ends the loop.
+    /// Slot, in the order of the lane's slots, of a transfer that completed without its bytes. It ends the loop.
     pub(crate) missing: Option<usize>,
+    /// Transfers that were scheduled and never started: the loop was far behind and its time over.
+    pub(crate) unserved: u64,
 }
 
 /// Why a loop did not end well.
@@ -98,6 +108,10 @@ pub(crate) struct Slot<R> {
     pub(crate) request: R,
     /// Transfers of this slot so far; the number of the last one is stamped into its data.
     pub(crate) iteration: u32,
+    /// Which of the loop's lanes it belongs to: each direction of a loop that runs both has its own.
+    pub(crate) lane: usize,
+    /// The moment for which its transfer was scheduled; only in an open loop.
+    due: Instant,
     started: Instant,
     posted: Instant,
     done: Instant,
@@ -112,6 +126,8 @@ impl<R: Request> Slot<R> {
         Self {
             request,
             iteration: 0,
+            lane: 0,
+            due: now,
             started: now,
             posted: now,
             done: now,
@@ -125,19 +141,9 @@ impl<R: Request> Slot<R> {
         (self.posted - self.started, self.done - self.started)
     }
 
-    /// Whether a transfer is on its way.
-    pub(super) fn is_active(&self) -> bool {
-        self.active
-    }
-
-    /// When the last post returned.
-    pub(super) fn posted(&self) -> Instant {
-        self.posted
-    }
-
     /// Starts the next transfer. `Some` is the moment of completion, when the post already completed it.
     #[inline]
-    pub(super) fn start(&mut self, remake: bool) -> Result<Option<Instant>, R::Error> {
+    fn start(&mut self, remake: bool) -> Result<Option<Instant>, R::Error> {
         // Wraps after four billion transfers; zero would read as "never stamped" for one of them.
         self.iteration = self.iteration.wrapping_add(1);
         self.request.stamp(self.iteration);
@@ -156,7 +162,7 @@ impl<R: Request> Slot<R> {
     }
 
     #[inline]
-    pub(super) fn record(&mut self, done: Instant, timings: &mut Timings) {
+    fn record(&mut self, done: Instant, timings: &mut Timings) {
         self.active = false;
         self.done = done;
         let post = self.posted - self.started;
@@ -166,6 +172,9 @@ impl<R: Request> Slot<R> {
         timings.total.record_ns(ns(self.prep + post + wire));
         if let Some(prep) = &mut timings.prep {
             prep.record_ns(ns(self.prep));
+        }
+        if let Some(scheduled) = &mut timings.scheduled {
+            scheduled.record_ns(ns(done - self.due));
         }
     }
 }
@@ -177,20 +186,19 @@ pub(crate) fn ns(time: Duration) -> u64 {
 }
 
 /// Polls between two looks at the clock while a transfer is on its way.
-pub(super) const POLLS_PER_LOOK: u32 = 1024;
+const POLLS_PER_LOOK: u32 = 1024;
 
-/// Runs transfers over all slots until a limit ends it, and waits for those on their way.
+/// Runs transfers over all slots until a limit ends it, and waits for those on their way. `timings` has one entry for
+/// each lane, and so has the outcome.
 ///
 /// # Errors
 /// The first call that failed, or the first transfer that stalled; it stays posted.
 pub(crate) fn run<R: Request>(
     slots: &mut [Slot<R>],
     limits: Limits,
-    timings: &mut Timings,
-) -> Result<Outcome, Trouble<R::Error>> {
-    let begin = Instant::now();
-    let end = begin + limits.time;
-    let mut state = Loop { started: 0, completed: 0, last: begin, end, limits, missing: None };
+    timings: &mut [Timings],
+) -> Result<Vec<Outcome>, Trouble<R::Error>> {
+    let mut state = Loop::new(limits, slots.len(), timings.len());
     let mut polls = 0u32;
     loop {
         for index in 0..slots.len() {
@@ -201,11 +209,11 @@ pub(crate) fn run<R: Request>(
                 }
                 state.complete(slots, index, Instant::now(), timings);
             }
-            if state.goes_on(slots.len()) {
+            if state.starts(slots[index].lane) {
                 state.start(slots, index, timings)?;
             }
         }
-        if state.completed == state.started && !state.goes_on(slots.len()) {
+        if state.completed == state.started && state.is_over() {
             break;
         }
         polls += 1;
@@ -214,30 +222,78 @@ pub(crate) fn run<R: Request>(
             state.look_for_stall(slots)?;
         }
     }
-    Ok(Outcome {
-        transfers: state.completed,
-        wall: state.last - begin,
-        ended_by_count: state.completed >= limits.transfers,
-        missing: state.missing,
-    })
+    Ok(state.outcomes(slots))
 }
 
 struct Loop {
+    limits: Limits,
+    slots: u64,
+    lanes: Vec<Lane>,
     started: u64,
     completed: u64,
-    last: Instant,
+    begin: Instant,
     end: Instant,
-    limits: Limits,
+    /// When an open loop no longer works off what is due.
+    give_up: Instant,
+    last: Instant,
     missing: Option<usize>,
 }
 
+struct Lane {
+    started: u64,
+    completed: u64,
+    last: Instant,
+    /// When its next transfer is due, in an open loop.
+    due: Instant,
+}
+
 impl Loop {
-    /// Whether another transfer is to be started. Every slot gets one, however short the time.
+    fn new(limits: Limits, slots: usize, lanes: usize) -> Self {
+        let begin = Instant::now();
+        let lane = || Lane { started: 0, completed: 0, last: begin, due: begin };
+        Self {
+            limits,
+            slots: slots as u64,
+            lanes: (0..lanes).map(|_| lane()).collect(),
+            started: 0,
+            completed: 0,
+            begin,
+            end: begin + limits.time,
+            give_up: begin + limits.time * 2,
+            last: begin,
+            missing: None,
+        }
+    }
+
+    /// Whether no further transfer will be started. Every slot gets one, however short the time.
     #[inline]
-    fn goes_on(&self, slots: usize) -> bool {
-        self.started < self.limits.transfers
-            && self.missing.is_none()
-            && (self.last < self.end || self.started < slots as u64)
+    fn is_over(&self) -> bool {
+        let counted = |lane: &Lane| lane.started >= self.limits.transfers;
+        if self.missing.is_some() || self.lanes.iter().all(counted) {
+            return true;
+        }
+        match self.limits.interval {
+            None => self.last >= self.end && self.started >= self.slots,
+            Some(_) => self.lanes.iter().all(|lane| self.is_served(lane, Instant::now())),
+        }
+    }
+
+    /// Whether everything that the schedule has for a lane was started, or will never be.
+    fn is_served(&self, lane: &Lane, now: Instant) -> bool {
+        lane.started > 0 && (lane.due >= self.end || now >= self.give_up)
+    }
+
+    /// Whether a free slot of the lane starts a transfer now.
+    #[inline]
+    fn starts(&self, lane: usize) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        if self.limits.interval.is_none() {
+            return true;
+        }
+        let (lane, now) = (&self.lanes[lane], Instant::now());
+        !self.is_served(lane, now) && now >= lane.due
     }
 
     #[inline]
@@ -245,10 +301,17 @@ impl Loop {
         &mut self,
         slots: &mut [Slot<R>],
         index: usize,
-        timings: &mut Timings,
+        timings: &mut [Timings],
     ) -> Result<(), Trouble<R::Error>> {
+        let slot = &mut slots[index];
+        let lane = &mut self.lanes[slot.lane];
         self.started += 1;
-        if let Some(done) = slots[index].start(self.limits.remake).map_err(Trouble::Failed)? {
+        lane.started += 1;
+        if let Some(interval) = self.limits.interval {
+            slot.due = lane.due;
+            lane.due += interval;
+        }
+        if let Some(done) = slot.start(self.limits.remake).map_err(Trouble::Failed)? {
             self.complete(slots, index, done, timings);
         }
         Ok(())
@@ -260,10 +323,13 @@ impl Loop {
         slots: &mut [Slot<R>],
         index: usize,
         done: Instant,
-        timings: &mut Timings,
+        timings: &mut [Timings],
     ) {
         let slot = &mut slots[index];
-        slot.record(done, timings);
+        slot.record(done, &mut timings[slot.lane]);
+        let lane = &mut self.lanes[slot.lane];
+        lane.completed += 1;
+        lane.last = done;
         self.completed += 1;
         self.last = done;
         if !slot.request.arrived(slot.iteration) && self.missing.is_none() {
@@ -278,6 +344,25 @@ impl Loop {
             Some(slot) => Err(Trouble::Stalled { slot, completed: self.completed }),
             None => Ok(()),
         }
+    }
+
+    fn outcomes<R: Request>(&self, slots: &[Slot<R>]) -> Vec<Outcome> {
+        let of_lane = |(number, lane): (usize, &Lane)| {
+            let missing = self.missing.filter(|slot| slots[*slot].lane == number);
+            let before = |slot: usize| slots[..slot].iter().filter(|other| other.lane == number).count();
+            let ended_by_count = lane.completed >= self.limits.transfers;
+            let left = self.limits.interval.map_or(0, |interval| {
+                ns(self.end.saturating_duration_since(lane.due)).div_ceil(ns(interval).max(1))
+            });
+            Outcome {
+                transfers: lane.completed,
+                wall: lane.last - self.begin,
+                ended_by_count,
+                missing: missing.map(before),
+                unserved: if ended_by_count || self.missing.is_some() { 0 } else { left },
+            }
+        };
+        self.lanes.iter().enumerate().map(of_lane).collect()
     }
 }
 
@@ -327,7 +412,15 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     fn limits(transfers: u64) -> Limits {
-        Limits { transfers, time: LONG, stall: LONG, remake: false }
+        Limits { transfers, time: LONG, stall: LONG, remake: false, interval: None }
+    }
+
+    /// Runs slots of one lane.
+    fn run_one(slots: &mut [Slot<Scripted>], limits: Limits) -> (Outcome, Timings) {
+        let mut timings = [Timings::new(&limits)];
+        let outcome = run(slots, limits, &mut timings).unwrap()[0];
+        let [timings] = timings;
+        (outcome, timings)
     }
 
     fn slots(count: usize, polls_needed: u32) -> Vec<Slot<Scripted>> {
@@ -338,8 +431,7 @@ mod tests {
     fn a_count_is_met_exactly_whatever_the_depth() {
         for (depth, polls) in [(1, 0), (1, 3), (4, 0), (4, 5), (7, 1)] {
             let mut slots = slots(depth, polls);
-            let mut timings = Timings::new(false);
-            let outcome = run(&mut slots, limits(10), &mut timings).unwrap();
+            let (outcome, timings) = run_one(&mut slots, limits(10));
             assert_eq!(outcome.transfers, 10);
             assert!(outcome.ended_by_count && outcome.missing.is_none());
             assert_eq!(slots.iter().map(|s| s.iteration).sum::<u32>(), 10);
@@ -350,7 +442,7 @@ mod tests {
     #[test]
     fn transfers_that_complete_inside_the_post_are_spread_over_all_slots() {
         let mut slots = slots(4, 0);
-        run(&mut slots, limits(9), &mut Timings::new(false)).unwrap();
+        run_one(&mut slots, limits(9));
         assert_eq!(slots.iter().map(|s| s.iteration).collect::<Vec<_>>(), [3, 2, 2, 2]);
     }
 
@@ -358,9 +450,7 @@ mod tests {
     fn every_slot_gets_a_transfer_however_short_the_time() {
         for polls in [0, 3] {
             let mut slots = slots(3, polls);
-            let outcome =
-                run(&mut slots, Limits { time: Duration::ZERO, ..limits(10) }, &mut Timings::new(false))
-                    .unwrap();
+            let (outcome, _) = run_one(&mut slots, Limits { time: Duration::ZERO, ..limits(10) });
             assert_eq!(outcome.transfers, 3);
             assert!(slots.iter().all(|s| s.iteration == 1));
         }
@@ -369,8 +459,7 @@ mod tests {
     #[test]
     fn time_ends_a_loop_after_at_least_one_transfer() {
         let mut slots = slots(1, 2);
-        let outcome =
-            run(&mut slots, Limits { time: Duration::ZERO, ..limits(10) }, &mut Timings::new(false)).unwrap();
+        let (outcome, _) = run_one(&mut slots, Limits { time: Duration::ZERO, ..limits(10) });
         assert_eq!(outcome.transfers, 1);
         assert!(!outcome.ended_by_count);
     }
@@ -378,8 +467,7 @@ mod tests {
     #[test]
     fn a_request_is_remade_once_per_transfer_when_asked() {
         let mut slots = slots(2, 1);
-        let mut timings = Timings::new(true);
-        run(&mut slots, Limits { remake: true, ..limits(9) }, &mut timings).unwrap();
+        let (_, timings) = run_one(&mut slots, Limits { remake: true, ..limits(9) });
         assert_eq!(slots.iter().map(|s| s.request.remade).sum::<u64>(), 9);
         assert_eq!(timings.prep.unwrap().count(), 9);
     }
@@ -388,7 +476,7 @@ mod tests {
     fn a_transfer_without_its_bytes_ends_the_loop_and_names_the_slot() {
         let mut slots = slots(2, 1);
         slots[1].request.lose_at = Some(3);
-        let outcome = run(&mut slots, limits(100), &mut Timings::new(false)).unwrap();
+        let (outcome, _) = run_one(&mut slots, limits(100));
         assert_eq!(outcome.missing, Some(1));
         assert!(outcome.transfers < 100);
     }
@@ -397,7 +485,7 @@ mod tests {
     fn a_failed_post_is_reported() {
         let mut slots = slots(1, 1);
         slots[0].request.fail_at = Some(4);
-        let trouble = run(&mut slots, limits(100), &mut Timings::new(false)).unwrap_err();
+        let trouble = run(&mut slots, limits(100), &mut [Timings::new(&limits(100))]).unwrap_err();
         assert_eq!(trouble, Trouble::Failed("post"));
     }
 
@@ -406,7 +494,78 @@ mod tests {
         let mut slots = slots(2, 1);
         slots[1].request.never = true;
         let limits = Limits { stall: Duration::from_millis(1), ..limits(4) };
-        let trouble = run(&mut slots, limits, &mut Timings::new(false)).unwrap_err();
+        let trouble = run(&mut slots, limits, &mut [Timings::new(&limits)]).unwrap_err();
         assert!(matches!(trouble, Trouble::Stalled { slot: 1, .. }), "{trouble:?}");
+    }
+
+    /// Two lanes, each with as many slots as polls are given.
+    fn two_lanes(first: &[u32], second: &[u32]) -> Vec<Slot<Scripted>> {
+        let lane = |lane: usize, polls: &[u32]| {
+            let slot = |polls_needed: &u32| {
+                let request = Scripted { polls_needed: *polls_needed, ..Scripted::default() };
+                Slot { lane, ..Slot::new(request) }
+            };
+            polls.iter().map(slot).collect::<Vec<_>>()
+        };
+        lane(0, first).into_iter().chain(lane(1, second)).collect()
+    }
+
+    #[test]
+    fn two_lanes_run_at_once_until_the_slower_one_has_its_transfers() {
+        for interval in [None, Some(Duration::from_nanos(1))] {
+            let mut slots = two_lanes(&[1], &[40, 40]);
+            let limits = Limits { interval, ..limits(20) };
+            let mut timings = [Timings::new(&limits), Timings::new(&limits)];
+            let [fast, slow] = run(&mut slots, limits, &mut timings).unwrap()[..] else { panic!() };
+            assert!(fast.transfers > slow.transfers && slow.transfers >= 20, "{fast:?} {slow:?}");
+            assert!(fast.ended_by_count && slow.ended_by_count);
+            for (outcome, timings) in [fast, slow].iter().zip(&timings) {
+                assert_eq!(outcome.transfers, timings.total.count());
+            }
+        }
+    }
+
+    #[test]
+    fn a_transfer_without_its_bytes_is_named_in_its_own_lane() {
+        let mut slots = two_lanes(&[1, 1], &[1, 1]);
+        slots[3].request.lose_at = Some(2);
+        let mut timings = [Timings::new(&limits(9)), Timings::new(&limits(9))];
+        let outcomes = run(&mut slots, limits(9), &mut timings).unwrap();
+        assert_eq!(outcomes.iter().map(|o| o.missing).collect::<Vec<_>>(), [None, Some(1)]);
+    }
+
+    #[test]
+    fn every_scheduled_transfer_is_timed_from_its_moment() {
+        for needed in [&[0][..], &[3], &[1, 5, 0]] {
+            let interval = Duration::from_micros(50);
+            let mut slots = two_lanes(needed, &[]);
+            let (open, timings) = run_one(&mut slots, Limits { interval: Some(interval), ..limits(20) });
+            assert_eq!((open.transfers, open.unserved), (20, 0));
+            assert_eq!((timings.scheduled.unwrap().count(), timings.total.count()), (20, 20));
+            // Twenty transfers span nineteen intervals, however fast each is.
+            assert!(open.wall >= interval * 19, "{open:?}");
+        }
+    }
+
+    #[test]
+    fn waiting_for_a_free_slot_counts() {
+        let limits = Limits { interval: Some(Duration::from_nanos(1)), ..limits(50) };
+        let (_, timings) = run_one(&mut slots(1, 200), limits);
+        let (own, waited) =
+            (timings.total.distribution().unwrap(), timings.scheduled.unwrap().distribution().unwrap());
+        assert!(
+            waited.max > own.max,
+            "the last of fifty waited for all others: {} and {}",
+            waited.max,
+            own.max
+        );
+    }
+
+    #[test]
+    fn what_was_never_started_is_counted() {
+        let (time, interval) = (Duration::from_millis(2), Some(Duration::from_nanos(1)));
+        let (open, _) = run_one(&mut slots(1, 1000), Limits { time, interval, ..limits(u64::MAX) });
+        assert!(open.unserved > 0 && open.transfers > 0, "{open:?}");
+        assert_eq!(open.unserved + open.transfers, 2_000_000);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nixl::{Agent, AgentConfig, HostMemory, Op, Populate, State, TransferOptions};
 
 use super::library::{Loaded, identity, load};
-use super::protocol::{EngineError, ErrorKind, Step, Trial};
+use super::protocol::{Attempt, EngineError, ErrorKind, Step, Trial};
 use super::session::{BACKEND, nixl_failed, require_backend};
 
 /// Bytes moved: enough for UCX to leave its short protocols.
@@ -24,8 +24,13 @@ const WORD: u64 = 0x6b76_7769_7265_2131;
 /// NIXL was not found or cannot be loaded: there is nothing to try.
 pub(crate) fn try_out(nixl_lib: Option<&str>) -> Result<Trial, EngineError> {
     let loaded = load(nixl_lib)?;
-    let mut trial =
-        Trial { nixl: identity(&loaded), plugins: Vec::new(), memory_kinds: Vec::new(), steps: Vec::new() };
+    let mut trial = Trial {
+        nixl: identity(&loaded),
+        plugins: Vec::new(),
+        memory_kinds: Vec::new(),
+        steps: Vec::new(),
+        gpu_memory: Attempt::Skipped("a step before it failed".to_owned()),
+    };
     let outcome = steps(&loaded, &mut trial);
     if let Err(error) = outcome {
         trial.steps.push(Step { name: error.0.to_owned(), error: Some(error.1.message) });
@@ -65,6 +70,7 @@ fn steps(loaded: &Loaded, trial: &mut Trial) -> Result<(), Failed> {
     let here = source.register(&ours, &from).map_err(|e| ("host memory", nixl_failed(e)))?;
     let there = target.register(&theirs, &to).map_err(|e| ("host memory", nixl_failed(e)))?;
     done(trial, "host memory");
+    trial.gpu_memory = gpu_memory();
     let transfer = || -> nixl::Result<Option<bool>> {
         let remote = source.load_remote(&target.local_metadata()?)?;
         let (local, distant) =
@@ -90,6 +96,14 @@ fn steps(loaded: &Loaded, trial: &mut Trial) -> Result<(), Failed> {
         None => return Err(("loopback", wrong("the transfer did not complete within 20 s"))),
     }
     Ok(())
+}
+
+/// Registers GPU memory where there is a GPU.
+fn gpu_memory() -> Attempt {
+    if std::fs::metadata("/proc/driver/nvidia/version").is_err() {
+        return Attempt::Skipped("no NVIDIA driver here, so no GPU memory to register".to_owned());
+    }
+    Attempt::Skipped("this kvwire allocates host memory alone".to_owned())
 }
 
 fn done(trial: &mut Trial, name: &str) {

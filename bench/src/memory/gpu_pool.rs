@@ -12,8 +12,8 @@ use nixl::{HostMemory, Memory as _, Populate};
 
 use super::PoolError;
 use super::pattern::{
-    Block, CheckError, Expected, FarMemory, Key, Mismatch, MismatchKind, Region, Span, WORD_BYTES, fill,
-    poison, poison_word, verify,
+    Block, CheckError, Expected, FarMemory, Key, Mismatch, MismatchKind, Region, Span, WORD_BYTES, after,
+    fill, poison, poison_word, verify,
 };
 
 /// Words of the pool on which the kernels are tried before they are used.
@@ -58,22 +58,27 @@ impl GpuPool {
     }
 
     pub(crate) fn region(&self) -> Region<'_> {
-        Region::Far(self, self.words())
+        Region::Far(self, 0, self.words())
+    }
+
+    /// The copy from a byte on.
+    fn shadow_from(&self, base: u64) -> &[AtomicU64] {
+        after(self.shadow.words(), base)
     }
 
     fn words(&self) -> usize {
         self.memory.len() / WORD_BYTES as usize
     }
 
-    pub(crate) fn fill(&self, ranges: &[(u64, u64)], key: Key) -> Result<(), PoolError> {
+    pub(crate) fn fill(&self, base: u64, ranges: &[(u64, u64)], key: Key) -> Result<(), PoolError> {
         let by_kernel = |kernels: &Kernels, pieces: &[Piece]| kernels.fill(&self.memory, pieces, key.shift());
-        self.make_ready(ranges, by_kernel, |span, offset| fill(span, key, offset))
+        self.make_ready(base, ranges, by_kernel, |span, offset| fill(span, key, offset))
     }
 
-    pub(crate) fn poison(&self, ranges: &[(u64, u64)], salt: u32) -> Result<(), PoolError> {
+    pub(crate) fn poison(&self, base: u64, ranges: &[(u64, u64)], salt: u32) -> Result<(), PoolError> {
         let by_kernel =
             |kernels: &Kernels, pieces: &[Piece]| kernels.poison(&self.memory, pieces, poison_word(salt));
-        self.make_ready(ranges, by_kernel, |span, _| {
+        self.make_ready(base, ranges, by_kernel, |span, _| {
             poison(span, salt);
             Ok(())
         })
@@ -82,13 +87,14 @@ impl GpuPool {
     /// Whole words by a kernel where there is one, the rest of each range through the copy.
     fn make_ready(
         &self,
+        base: u64,
         ranges: &[(u64, u64)],
         by_kernel: impl Fn(&Kernels, &[Piece]) -> cuda::Result<()>,
         by_host: impl Fn(Span<'_>, u64) -> Result<(), super::pattern::SpanError>,
     ) -> Result<(), PoolError> {
         for &(offset, bytes) in ranges {
             // Refuses what does not fit before anything is written.
-            Span::of(self.shadow.words(), offset, bytes)?;
+            Span::of(self.shadow_from(base), offset, bytes)?;
         }
         let mut rest = Vec::new();
         match &self.kernels {
@@ -96,7 +102,7 @@ impl GpuPool {
                 let pieces: Vec<Piece> = ranges
                     .iter()
                     .map(|&(offset, bytes)| Piece {
-                        offset,
+                        offset: base + offset,
                         position: offset / WORD_BYTES,
                         words: bytes / WORD_BYTES,
                     })
@@ -111,30 +117,30 @@ impl GpuPool {
             Err(_) => rest.extend_from_slice(ranges),
         }
         for (offset, bytes) in rest {
-            by_host(Span::of(self.shadow.words(), offset, bytes)?, offset)?;
-            let host = &self.shadow.words()[word_of(offset)..];
-            self.memory.write(offset as usize, host, bytes as usize).map_err(gpu_failed)?;
+            by_host(Span::of(self.shadow_from(base), offset, bytes)?, offset)?;
+            let host = &self.shadow_from(base)[word_of(offset)..];
+            self.memory.write((base + offset) as usize, host, bytes as usize).map_err(gpu_failed)?;
         }
         Ok(())
     }
 
     /// Compares on the GPU; only what is wrong there is copied.
-    pub(crate) fn verify(&self, blocks: &[Block], expected: &Expected) -> Result<u64, CheckError> {
+    pub(crate) fn verify(&self, base: u64, blocks: &[Block], expected: &Expected) -> Result<u64, CheckError> {
         let whole_words = blocks.iter().all(|block| block.bytes.is_multiple_of(WORD_BYTES));
-        let Ok(kernels) = &self.kernels else { return self.verify_copy(blocks, expected) };
+        let Ok(kernels) = &self.kernels else { return self.verify_copy(base, blocks, expected) };
         if !whole_words {
-            return self.verify_copy(blocks, expected);
+            return self.verify_copy(base, blocks, expected);
         }
         for block in blocks {
-            Span::of(self.shadow.words(), block.destination, block.bytes)?;
+            Span::of(self.shadow_from(base), block.destination, block.bytes)?;
         }
-        let wrong = self.wrong_words(kernels, blocks, expected)?;
+        let wrong = self.wrong_words(kernels, base, blocks, expected)?;
         if wrong == 0 {
             return Ok(blocks.iter().map(|block| block.bytes).sum());
         }
-        let copied = self.verify_copy(blocks, expected)?;
+        let copied = self.verify_copy(base, blocks, expected)?;
         // The copy is right: either the data came after the first look, or the kernel counts wrong.
-        match (self.wrong_words(kernels, blocks, expected)?, blocks.first()) {
+        match (self.wrong_words(kernels, base, blocks, expected)?, blocks.first()) {
             (0, Some(first)) => Err(CheckError::Data(Box::new(late(first, wrong, copied, expected)))),
             (again, _) => Err(CheckError::Memory(format!(
                 "the GPU's kernel finds {again} wrong words where a copy in host memory is right; its figures cannot be trusted"
@@ -145,13 +151,14 @@ impl GpuPool {
     fn wrong_words(
         &self,
         kernels: &Kernels,
+        base: u64,
         blocks: &[Block],
         expected: &Expected,
     ) -> Result<u64, CheckError> {
         let pieces: Vec<Piece> = blocks
             .iter()
             .map(|block| Piece {
-                offset: block.destination,
+                offset: base + block.destination,
                 position: block.source / WORD_BYTES,
                 words: block.bytes / WORD_BYTES,
             })
@@ -166,17 +173,17 @@ impl GpuPool {
     }
 
     /// Copies everything from the first to the last byte of the blocks, and compares the copy.
-    fn verify_copy(&self, blocks: &[Block], expected: &Expected) -> Result<u64, CheckError> {
+    fn verify_copy(&self, base: u64, blocks: &[Block], expected: &Expected) -> Result<u64, CheckError> {
         for block in blocks {
-            Span::of(self.shadow.words(), block.destination, block.bytes)?;
+            Span::of(self.shadow_from(base), block.destination, block.bytes)?;
         }
         let begin = blocks.iter().map(|block| block.destination).min().unwrap_or(0);
         let end = blocks.iter().map(|block| block.destination + block.bytes).max().unwrap_or(0);
-        let host = &self.shadow.words()[word_of(begin)..];
+        let host = &self.shadow_from(base)[word_of(begin)..];
         self.memory
-            .read(begin as usize, host, end.saturating_sub(begin) as usize)
+            .read((base + begin) as usize, host, end.saturating_sub(begin) as usize)
             .map_err(|error| CheckError::Memory(error.to_string()))?;
-        verify(self.shadow.words(), blocks, expected)
+        verify(self.shadow_from(base), blocks, expected)
     }
 
     /// Holds the kernels against the processor, on the first words of the pool.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use thiserror::Error;
 
 pub(crate) use mismatch::{Mismatch, MismatchKind, Place};
-pub(crate) use region::{FarMemory, Region, Word};
+pub(crate) use region::{FarMemory, Region, Word, after};
 pub(crate) use stamp::{EndWords, Stamp};
 pub(crate) use verify::{Block, CheckError, Expected, verify};
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use nixl::HostMemory;
 
 use super::GpuPool;
-use super::pattern::{Block, CheckError, Expected, Key, Region, Span, SpanError, fill, poison, verify};
+use super::pattern::{
+    Block, CheckError, Expected, Key, Region, Span, SpanError, after, fill, poison, verify,
+};
 
 /// A pool. Clones share it.
 #[derive(Clone, Debug)]
@@ -42,41 +44,42 @@ impl Pool {
         matches!(self, Self::Gpu(_))
     }
 
-    /// Writes the pattern of `key` into ranges of bytes, as the source that they are.
+    /// Writes the pattern of `key` into ranges of bytes, as the source that they are. They, and what the pattern says of
+    /// them, count from the byte `base` of the pool.
     ///
     /// # Errors
     /// A range does not fit the pool, or the GPU failed.
-    pub(crate) fn fill(&self, ranges: &[(u64, u64)], key: Key) -> Result<(), PoolError> {
+    pub(crate) fn fill(&self, base: u64, ranges: &[(u64, u64)], key: Key) -> Result<(), PoolError> {
         match self {
             Self::Host(memory) => ranges.iter().try_for_each(|&(offset, bytes)| {
-                Ok(fill(Span::of(memory.words(), offset, bytes)?, key, offset)?)
+                Ok(fill(Span::of(after(memory.words(), base), offset, bytes)?, key, offset)?)
             }),
-            Self::Gpu(pool) => pool.fill(ranges, key),
+            Self::Gpu(pool) => pool.fill(base, ranges, key),
         }
     }
 
-    /// Marks ranges of bytes as not yet written.
+    /// Marks ranges of bytes, counted from `base`, as not yet written.
     ///
     /// # Errors
     /// As [`Self::fill`].
-    pub(crate) fn poison(&self, ranges: &[(u64, u64)], salt: u32) -> Result<(), PoolError> {
+    pub(crate) fn poison(&self, base: u64, ranges: &[(u64, u64)], salt: u32) -> Result<(), PoolError> {
         match self {
             Self::Host(memory) => ranges.iter().try_for_each(|&(offset, bytes)| {
-                poison(Span::of(memory.words(), offset, bytes)?, salt);
+                poison(Span::of(after(memory.words(), base), offset, bytes)?, salt);
                 Ok(())
             }),
-            Self::Gpu(pool) => pool.poison(ranges, salt),
+            Self::Gpu(pool) => pool.poison(base, ranges, salt),
         }
     }
 
-    /// Compares what `blocks` must have brought, byte for byte; gives the number of bytes.
+    /// Compares what `blocks`, counted from `base`, must have brought, byte for byte; gives the number of bytes.
     ///
     /// # Errors
     /// The first difference with its diagnosis, or why nothing could be compared.
-    pub(crate) fn verify(&self, blocks: &[Block], expected: &Expected) -> Result<u64, CheckError> {
+    pub(crate) fn verify(&self, base: u64, blocks: &[Block], expected: &Expected) -> Result<u64, CheckError> {
         match self {
-            Self::Host(memory) => verify(memory.words(), blocks, expected),
-            Self::Gpu(pool) => pool.verify(blocks, expected),
+            Self::Host(memory) => verify(after(memory.words(), base), blocks, expected),
+            Self::Gpu(pool) => pool.verify(base, blocks, expected),
         }
     }
 }

@@ -43,6 +43,18 @@ pub(crate) struct Transport {
     pub(crate) meets_expectation: Option<bool>,
 }
 
+impl Transport {
+    /// From the worst to the best: what is below the expectation, then what is not known, then by class.
+    pub(crate) fn standing(&self) -> (u8, u8) {
+        let met = match (self.meets_expectation, self.class) {
+            (Some(false), _) => 0,
+            (_, Class::Unknown) => 1,
+            _ => 2,
+        };
+        (met, self.class.rank())
+    }
+}
+
 /// One device's part of the payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DeviceShare {
@@ -114,20 +126,30 @@ pub(crate) struct CaseFacts<'a> {
     /// Both sides read the same counters: one host, one network namespace.
     pub(crate) one_network: bool,
     /// The GPUs that the payload lies on.
-    pub(crate) gpus: GpusOfSides<'a>,
+    pub(crate) gpus: GpusOfSides,
 }
 
-/// The GPU of each side, as `GPU-…`; `None` for host memory.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct GpusOfSides<'a> {
-    pub(crate) initiator: Option<&'a str>,
-    pub(crate) target: Option<&'a str>,
+/// The GPU of each side; `None` for host memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GpusOfSides {
+    pub(crate) initiator: Option<GpuOfSide>,
+    pub(crate) target: Option<GpuOfSide>,
 }
 
-impl GpusOfSides<'_> {
+/// A GPU that payload lies on.
+#[derive(Debug, Clone)]
+pub(crate) struct GpuOfSide {
+    /// `GPU-…`.
+    pub(crate) uuid: String,
+    /// The share of the payload between the readings that lies on it: other ranks have theirs.
+    pub(crate) share: f64,
+}
+
+impl GpusOfSides {
     /// Both sides' payload lies on one GPU: neither NVLink nor PCIe is in between.
-    fn is_one(self) -> bool {
-        self.initiator.is_some() && self.initiator == self.target
+    fn is_one(&self) -> bool {
+        let uuid = |gpu: &Option<GpuOfSide>| gpu.as_ref().map(|gpu| gpu.uuid.clone());
+        self.initiator.is_some() && uuid(&self.initiator) == uuid(&self.target)
     }
 }
 
@@ -364,15 +386,20 @@ fn wire_part(flows: &[Flow<'_>]) -> Option<f64> {
 fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4]) -> Seen<'a> {
     let receives = (facts.op == Op::Read) == (side == "initiator");
     let expected = expected_bytes(facts);
-    let gpu = if side == "initiator" { facts.gpus.initiator } else { facts.gpus.target };
+    let gpu = if side == "initiator" { &facts.gpus.initiator } else { &facts.gpus.target };
     // Other GPUs have links too: what they carry is not this payload, and host memory has none.
     let is_ours = |counter: &Counter| match counter.kind {
-        Kind::Nvlink | Kind::Pcie => gpu == Some(owner(counter)),
+        Kind::Nvlink | Kind::Pcie => gpu.as_ref().is_some_and(|gpu| gpu.uuid == owner(counter)),
         Kind::Rdma | Kind::Net => true,
     };
     let of_kind = |kind: Kind| -> Vec<Flow<'a>> {
         let counters = readings[3].counters.iter().filter(|c| c.kind == kind && !c.stacked && is_ours(c));
-        counters.filter_map(|counter| flow(counter, readings, receives, facts)).collect()
+        let share = match kind {
+            Kind::Nvlink | Kind::Pcie => gpu.as_ref().map_or(1.0, |gpu| gpu.share),
+            Kind::Rdma | Kind::Net => 1.0,
+        };
+        let flows = counters.filter_map(|counter| flow(counter, readings, receives, facts));
+        flows.map(|flow| Flow { part: flow.part / share.max(f64::MIN_POSITIVE), ..flow }).collect()
     };
     let rdma = of_kind(Kind::Rdma);
     let below: Vec<&str> =

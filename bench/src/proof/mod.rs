@@ -19,5 +19,5 @@ pub(crate) use cause::{Setting, explain, rails, strict_doubt, two_copies, unprov
 pub(crate) use class::{Class, Expect};
 pub(crate) use expect::{Expected, Meets, expected, meets};
 pub(crate) use gpu::out_of_reach;
-pub(crate) use judge::{CaseFacts, DeviceShare, GpusOfSides, Transport, judge};
+pub(crate) use judge::{CaseFacts, DeviceShare, GpuOfSide, GpusOfSides, Transport, judge};
 pub(crate) use limit::{limit, paths, too_slow};

@@ -38,19 +38,22 @@ pub(crate) struct ResultFile {
     pub(crate) plan: Plan,
     /// Host and software of each side; null for a side that was never heard of.
     pub(crate) nodes: Sides<Node>,
+    /// What the reports of the two nodes differ in; empty where they are alike, or one has none.
+    #[serde(default)]
+    pub(crate) node_differences: Vec<NodeDifference>,
     /// Memory the payload lay in on each side, for example `host memory` or `GPU memory (malloc)`.
     #[serde(default)]
     pub(crate) memory: Sides<String>,
-    /// Where each side's engine sat: GPU, cores, network ports.
+    /// Where each side's engines sat, rank by rank: GPU, cores, network ports.
     #[serde(default)]
-    pub(crate) placement: Sides<Placement>,
+    pub(crate) placement: Sides<Vec<Placement>>,
     /// Where the two sides met, and through which own address each reached that place.
     #[serde(default)]
     pub(crate) rendezvous: Rendezvous,
     /// Time that each side needed until the first case, in named phases in their order.
     #[serde(default)]
     pub(crate) startup: Sides<Vec<Phase>>,
-    /// Registration of the payload memory with NIXL on each side.
+    /// Registration of the payload memory with NIXL on each side: bytes of all ranks, time of the slowest.
     #[serde(default)]
     pub(crate) registration: Sides<Registration>,
     /// The wire that was expected to carry the bytes; null until both sides have said what they could use.
@@ -63,6 +66,17 @@ pub(crate) struct ResultFile {
     pub(crate) descriptor_costs: Vec<DescriptorCost>,
     /// Every judgement, with its evidence.
     pub(crate) findings: Vec<Finding>,
+}
+
+/// A fact that is not the same on both nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct NodeDifference {
+    /// What, for example `port rate`.
+    pub(crate) name: String,
+    /// How it is on the initiator's node; null when it is not known there.
+    pub(crate) initiator: Option<String>,
+    /// How it is on the target's node; null when it is not known there.
+    pub(crate) target: Option<String>,
 }
 
 /// One value for each side of a transfer.
@@ -115,9 +129,9 @@ pub(crate) enum Side {
 pub(crate) struct Rendezvous {
     /// Address of the rendezvous, without secrets.
     pub(crate) place: String,
-    /// The initiator's way to it; null where it serves the place itself.
+    /// The initiator's way to it.
     pub(crate) initiator: Option<Route>,
-    /// The target's way to it; null where it serves the place itself.
+    /// The target's way to it; where it serves the place itself, its end of the initiator's connection.
     pub(crate) target: Option<Route>,
 }
 
@@ -193,7 +207,7 @@ pub(crate) struct CaseResult {
     pub(crate) block_bytes: u64,
     /// Blocks in one transfer.
     pub(crate) batch: u32,
-    /// Transfers kept in flight.
+    /// Transfers kept in flight, by each rank in each direction.
     pub(crate) depth: u32,
     /// How the case ended.
     pub(crate) status: CaseStatus,
@@ -227,6 +241,9 @@ pub(crate) struct CaseResult {
     /// ns.
     #[serde(default)]
     pub(crate) lists_ns: Option<u64>,
+    /// The same several times over, that first time included.
+    #[serde(default)]
+    pub(crate) lists: Option<Distribution>,
     /// From the start of making a request to the moment at which the target is known to have its notification: small
     /// READs look for it, so each figure may be too high by `notified_resolution_ns`. Null for uniform blocks.
     #[serde(default)]
@@ -255,6 +272,10 @@ pub(crate) struct CaseResult {
     /// The timed loops of the case one by one, in their order. The figures above are over all of them.
     #[serde(default)]
     pub(crate) repetitions: Vec<Repetition>,
+    /// One entry for each rank and direction, where there are several: all of them moved at once, and the figures above are
+    /// over all of them (`docs/measuring.md` says how).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) parts: Vec<PartResult>,
     /// The most that the path of this case can reach; null where it is not known.
     #[serde(default)]
     pub(crate) limit: Option<Limit>,
@@ -278,11 +299,11 @@ pub(crate) struct KvCase {
     pub(crate) layout: String,
     /// Number format of the cache.
     pub(crate) kv_dtype: String,
-    /// Tensor-parallel ranks of the prefill side; one of them takes part.
+    /// Tensor-parallel ranks of the prefill side; as many take part as the plan says.
     pub(crate) prefill_tp: u32,
-    /// Tensor-parallel ranks of the decode side; one of them takes part.
+    /// Tensor-parallel ranks of the decode side; as many take part as the plan says.
     pub(crate) decode_tp: u32,
-    /// Prefill ranks that a decode rank gets its prompt from; the case is the share of one of them.
+    /// Prefill ranks that a decode rank gets its prompt from; a transfer is the share of one of them.
     pub(crate) prefill_ranks_per_decode_rank: u32,
     /// Tokens of a block.
     pub(crate) block_tokens: u64,
@@ -377,9 +398,11 @@ pub(crate) struct NixlTelemetry {
 
 #[cfg(test)]
 pub(crate) mod example;
+mod part;
 mod placement;
 mod repetition;
 
+pub(crate) use part::{MeasuredPart, PartResult};
 pub(crate) use placement::{GpuUsed, Placement};
 pub(crate) use repetition::Repetition;
 

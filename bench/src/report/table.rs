@@ -119,13 +119,14 @@ fn push_run(out: &mut String, result: &ResultFile, width: usize) {
     }
 }
 
-/// The memory of a side, with the GPU that it is on.
-fn memory(memory: &Option<String>, placement: &Option<Placement>) -> Option<String> {
-    let gpu = placement.as_ref().and_then(|placement| placement.gpu.as_ref());
-    match (memory, gpu) {
-        (Some(memory), Some(gpu)) => Some(format!("{memory} of {} at {}", plain(&gpu.name), plain(&gpu.pci))),
-        (memory, _) => memory.clone(),
-    }
+/// The memory of a side, with the GPUs that it is on.
+fn memory(memory: &Option<String>, placements: &Option<Vec<Placement>>) -> Option<String> {
+    let memory = memory.as_ref()?;
+    let gpus = placements.iter().flatten().filter_map(|placement| placement.gpu.as_ref());
+    let mut places: Vec<String> =
+        gpus.map(|gpu| format!("{} at {}", plain(&gpu.name), plain(&gpu.pci))).collect();
+    places.dedup();
+    Some(if places.is_empty() { memory.clone() } else { format!("{memory} of {}", places.join(" and ")) })
 }
 
 fn side_facts(node: &Node, memory: Option<&str>, registration: Option<Registration>) -> String {

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::record::Record;
 use super::stop::Stop;
 use crate::cli::OutputArgs;
+use crate::engine::Phase;
 use crate::exit::Exit;
 use crate::report::table;
 use crate::terminal::Terminal;
@@ -15,7 +16,12 @@ use crate::verdict::Outcome;
 /// Runs a command's work on an event loop of one thread: supervisors sleep while engines measure.
 pub(crate) fn block_on(terminal: &Terminal, work: impl Future<Output = Exit>) -> Exit {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let exit = runtime.block_on(work);
+            // Not waited for: a name that is still being looked up may take longer than any deadline here.
+            runtime.shutdown_background();
+            exit
+        }
         Err(e) => {
             terminal.error(&format!("the system refuses an event loop: {e}"));
             Exit::Internal
@@ -50,8 +56,8 @@ pub(crate) fn finish(args: &OutputArgs, outcome: Outcome, record: &Record, termi
 }
 
 /// Prints why nothing was measured, on a side that does not even know what was to be.
-pub(crate) fn finish_without_result(args: &OutputArgs, stop: &Stop, terminal: &Terminal) -> Exit {
-    let finding = stop.finding("join");
+pub(crate) fn finish_without_result(args: &OutputArgs, stop: &Stop, at: Phase, terminal: &Terminal) -> Exit {
+    let finding = stop.finding(&at.to_string());
     let outcome = stop.outcome();
     let text = if args.json {
         let verdict = json!({ "outcome": "inconclusive", "summary": finding.title, "first_fix": finding.next_step,

@@ -8,13 +8,13 @@ use coordinator::{Endpoint, Role, RunId};
 
 use super::finish::{block_on, finish, finish_without_result, no_signals, say_usage};
 use super::initiator::Initiator;
-use super::join::{identity, join};
+use super::join::{Missed, identity, join};
 use super::record::Record;
 use super::rendezvous::{Rendezvous, options};
 use super::scope::Scope;
 use super::stop::Stop;
 use super::supervisor::Interrupts;
-use super::target::Target;
+use super::target::{Keeping, Target};
 use crate::cli::{
     InitiatorArgs, JoinArgs, MeasureArgs, NixlArgs, OutputArgs, RunArgs, TargetArgs, named, text_of,
 };
@@ -152,23 +152,24 @@ impl TargetSide<'_> {
         let same_host = self.join.allow_same_host;
         let met = match join(rendezvous, Role::Target, node, same_host, interrupts.clone()).await {
             Ok(met) => met,
-            Err(stop) => {
+            Err(Missed { stop, at }) => {
                 let interrupted = matches!(stop, Stop::Interrupted { .. });
                 // A target that is kept waits on: nobody has come yet.
-                let exit = finish_without_result(self.print, &stop, terminal);
+                let exit = finish_without_result(self.print, &stop, at, terminal);
                 return OneRun { exit, interrupted };
             }
         };
-        let target = Target::new(met, text_of(self.nixl.nixl_lib.as_ref()), terminal.clone())
+        let keeping = Keeping { run: rendezvous.run.clone(), output: self.output.cloned(), begin };
+        let target = Target::new(met, text_of(self.nixl.nixl_lib.as_ref()), terminal.clone(), keeping)
             .with_own_environment(self.nixl.environment())
             .with_own_gpus(named(self.gpus));
-        let ended = target.run(rendezvous.run.as_str(), self.output.cloned(), begin).await;
+        let ended = target.run().await;
         let interrupted = ended.interrupted;
         let exit = match &ended.record {
             Some(record) => finish(self.print, ended.outcome, record, terminal),
             None => ended.stop.map_or_else(
                 || ended.outcome.exit(),
-                |stop| finish_without_result(self.print, &stop, terminal),
+                |Missed { stop, at }| finish_without_result(self.print, &stop, at, terminal),
             ),
         };
         OneRun { exit, interrupted }
@@ -225,10 +226,10 @@ impl InitiatorSide<'_> {
                 let nixl_lib = text_of(self.nixl.nixl_lib.as_ref());
                 Initiator::new(met, nixl_lib, terminal.clone(), record, plan).run().await
             }
-            Err(stop) => {
+            Err(Missed { stop, at }) => {
                 let scope = Scope::said("nothing was tested: the two sides did not meet".to_owned());
                 let mut record = Record::new(run, plan, scope, output, begin);
-                (record.close_with(&stop, "join"), record)
+                (record.close_with(&stop, &at.to_string()), record)
             }
         };
         finish(self.print, outcome, &record, terminal)

@@ -1,5 +1,6 @@
 //! The initiator: owns the plan, leads the target through it case by case, and keeps the result.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use checks::{Finding, NixlIdentity, Node, Status};
@@ -12,17 +13,24 @@ use super::record::{Record, not_run};
 use super::seats::{self, Chooser};
 use super::stop::Stop;
 use super::supervisor::{Supervisor, makes_no_sense};
-use super::target::{OPEN_DEADLINE, wrong_event};
+use super::target::{OPEN_DEADLINE, OpenedSide, open_commands, opened, wrong_event};
 use super::witness::{Moved, Witness};
-use crate::engine::protocol::{Command, End, Event, Measured, TelemetryPair, TwoClocks, Verified, WarmedUp};
-use crate::engine::{Engine, Phase, initiator_end};
-use crate::plan::{Case, Op, Plan};
-use crate::report::model::{CaseResult, CaseStatus, Descriptors, EndedBy, NixlTelemetry, Verification};
+use crate::engine::protocol::{
+    Check, Command, Event, Measured, PeerRank, TelemetryPair, TwoClocks, Verified, WarmedUp,
+};
+use crate::engine::{Engine, Phase, ends};
+use crate::measure::clock;
+use crate::plan::{Case, Op, Part, Plan};
+use crate::report::model::{
+    CaseResult, CaseStatus, Descriptors, EndedBy, MeasuredPart, NixlTelemetry, Verification,
+};
 use crate::terminal::Terminal;
 use crate::verdict::{Outcome, data_finding};
 
 /// Time that the last notifications of a case may be on their way.
 const NOTIFICATION_TIMEOUT_MS: u64 = 2000;
+/// From the word to all ranks to the start of their timed loops, in nanoseconds: every engine has read it by then.
+const START_TOGETHER_NS: u64 = 5_000_000;
 /// What a case takes beside its timed loop, as a share of it: for the time shown as left.
 const AROUND_SHARE: f64 = 0.3;
 
@@ -38,6 +46,18 @@ pub(crate) struct Initiator {
     /// The case that is measured.
     current: Option<usize>,
     witness: Witness,
+    /// Notifications sent so far, from each rank to each across.
+    sent: BTreeMap<(u32, u32), u64>,
+}
+
+/// A part of a case that has been measured and checked.
+struct Done {
+    part: Part,
+    warm: WarmedUp,
+    measured: Measured,
+    verified: Verified,
+    /// Notifications that did not arrive.
+    lost: u64,
 }
 
 impl Initiator {
@@ -61,6 +81,7 @@ impl Initiator {
             plan,
             current: None,
             witness: Witness::new(),
+            sent: BTreeMap::new(),
         }
     }
 
@@ -76,7 +97,7 @@ impl Initiator {
         };
         self.terminal.end_progress();
         let outcome = self.record.close(stopped);
-        self.supervisor.end_engine(stopped.is_none()).await;
+        self.supervisor.end_engines(stopped.is_none()).await;
         let over = Message::Over {
             outcome,
             summary: self.record.result.verdict.summary.clone(),
@@ -88,6 +109,8 @@ impl Initiator {
 
     async fn lead(&mut self) -> Result<(), Stop> {
         self.compare_nodes()?;
+        // From here on there is a file, whatever becomes of this process.
+        self.record.keep()?;
         self.open().await?;
         if self.plan.listens() {
             self.expect_done(Message::Listen, Phase::Preparing).await?;
@@ -120,12 +143,13 @@ impl Initiator {
     /// Records why the run stopped. When the own engine met an error that the peer can explain (its engine is gone),
     /// the peer's word comes first and decides.
     async fn explain(&mut self, stop: Stop) -> (Outcome, String) {
+        self.supervisor.stopping(&stop);
         let at = self.supervisor.at();
         let mut outcome = stop.outcome();
         let mut title = stop.finding(&at).title;
         self.witness.note_failure(&self.supervisor, &mut self.record);
-        if let Stop::Engine(_) = stop {
-            self.supervisor.end_engine(false).await;
+        if matches!(&stop, Stop::Engine(failure) if !failure.speaks_for_itself()) {
+            self.supervisor.end_engines(false).await;
             if let Some(cause) = self.supervisor.peer_trouble().await {
                 outcome = cause.outcome();
                 title = cause.finding(&at).title;
@@ -144,6 +168,8 @@ impl Initiator {
     fn compare_nodes(&mut self) -> Result<(), Stop> {
         let Some(target) = self.record.result.nodes.target.as_ref() else { return Ok(()) };
         let judged = nodes::judge(&self.node, target, &self.plan);
+        let differences = nodes::differences(&self.node, target);
+        self.record.node_differences(differences);
         self.record.initiator_node(self.node.clone());
         match judged {
             Ok(findings) => {
@@ -163,10 +189,9 @@ impl Initiator {
     }
 
     fn time_left(&self, ordinal: usize) -> Duration {
-        let one = self.plan.case_time().mul_f64(1.0 + AROUND_SHARE);
         let all = self.plan.cases.len() * self.plan.repeat as usize;
-        let cases = u32::try_from(all - ordinal).unwrap_or(u32::MAX);
-        one.saturating_mul(cases)
+        let cases = self.plan.cases.iter().cycle().take(all).skip(ordinal);
+        cases.map(|case| self.plan.time_of(case).mul_f64(1.0 + AROUND_SHARE)).sum()
     }
 
     /// The case in which the run stopped, and those after it.
@@ -187,7 +212,7 @@ impl Initiator {
         self.record.missing_repetitions();
     }
 
-    /// Opens both engines at once and connects them.
+    /// Opens the engines of both sides at once and connects them.
     async fn open(&mut self) -> Result<(), Stop> {
         let begin = Instant::now();
         self.record.startup("join", self.record.elapsed_ns());
@@ -197,41 +222,48 @@ impl Initiator {
             wish: &self.plan.memory,
             own_gpus: &[],
             environment: &environment,
-            number: 0,
+            numbers: 0..self.plan.ranks as usize,
             terminal: &self.terminal,
         };
-        let seat = chooser.choose(&mut self.supervisor).await?;
-        let engine = Engine::spawn(Role::Initiator, &seats::environment(&seat, environment), &self.terminal);
-        self.supervisor.engine = Some(engine.map_err(Stop::Engine)?);
-        let command = Command::Open {
-            agent: format!("kvwire-initiator-{}", std::process::id()),
-            nixl_lib: self.nixl_lib.clone(),
-            polls: false,
-            plan: Box::new(self.plan.clone()),
-            seat: Box::new(seat),
-        };
+        let seats = chooser.choose(&mut self.supervisor).await?;
+        let environments: Vec<_> =
+            seats.iter().map(|seat| seats::environment(seat, environment.clone())).collect();
+        let engines = Engine::spawn_ranks(Role::Initiator, &environments, &self.terminal);
+        self.supervisor.engines = engines.map_err(Stop::Engine)?;
+        let commands = open_commands("initiator", false, self.nixl_lib.as_ref(), &self.plan, seats);
         let message = Message::Begin { plan: Box::new(self.plan.clone()) };
-        let (event, answer) =
-            self.supervisor.work_both(&command, Phase::Opening, &message, OPEN_DEADLINE).await?;
-        let Event::Opened(opened) = event else { return Err(wrong_event(&event)) };
+        let (events, answer) =
+            self.supervisor.work_both(&commands, Phase::Opening, &message, OPEN_DEADLINE).await?;
+        let OpenedSide { nixl, placements, phases, .. } = opened(events)?;
         let Message::Opened(target) = answer else { return Err(out_of_order()) };
         let join = self.record.result.startup.initiator.take().unwrap_or_default();
-        self.node.nixl = Some(opened.nixl);
-        let mut phases: Vec<(String, u64)> = join.into_iter().map(|p| (p.name, p.ns)).collect();
-        phases.extend(opened.phases);
-        for (side, placement) in [("initiator", &opened.placement), ("target", &target.placement)] {
-            seats::judge(side, placement).into_iter().for_each(|finding| self.record.finding(finding));
+        self.node.nixl = Some(nixl);
+        let mut all: Vec<(String, u64)> = join.into_iter().map(|p| (p.name, p.ns)).collect();
+        all.extend(phases);
+        for (side, placements) in [("initiator", &placements), ("target", &target.placements)] {
+            seats::judge(side, placements).into_iter().for_each(|finding| self.record.finding(finding));
         }
-        self.record.initiator(self.node.clone(), opened.placement, &phases);
-        self.record.target(target.node, target.placement, &target.phases);
+        self.record.initiator(self.node.clone(), placements, &all);
+        self.record.target(target.node, target.placements, &target.phases);
+        self.record.target_route(target.route);
         self.record.startup("both engines open", crate::engine::timed_ns(begin.elapsed()));
         self.compare_versions();
-        let connect = Command::Connect { metadata: target.metadata, region: target.region };
-        match self.supervisor.work(&connect, Phase::Connecting, OPEN_DEADLINE).await? {
-            Event::Done { ns } => self.record.startup("load metadata", ns),
-            other => return Err(wrong_event(&other)),
-        }
+        let connect = self.connections(&target.ranks);
+        let events = self.supervisor.work(&connect, Phase::Connecting, OPEN_DEADLINE).await?;
+        let slowest = done(events)?;
+        self.record.startup("load metadata", slowest);
         self.witness.open(&mut self.supervisor, &self.plan, &mut self.record).await
+    }
+
+    /// Each rank learns of those across that it exchanges with in any case.
+    fn connections(&self, target: &[PeerRank]) -> Vec<Command> {
+        let parts: Vec<Part> = self.plan.cases.iter().flat_map(|case| self.plan.parts(case)).collect();
+        let meets = |rank: u32, peer: u32| parts.iter().any(|part| part.rank == rank && part.peer == peer);
+        let of_rank = |rank: u32| {
+            let peers = target.iter().filter(|peer| meets(rank, peer.rank)).cloned().collect();
+            Command::Connect { peers }
+        };
+        (0..self.plan.ranks).map(of_rank).collect()
     }
 
     /// Two NIXL or UCX versions may work together; a reader should know that they met.
@@ -256,25 +288,29 @@ impl Initiator {
         }
     }
 
-    /// Fills the source and poisons the consumer, both sides at once.
+    /// Fills the sources and poisons the consumers, both sides at once.
     async fn prepare(&mut self, case: &Case, epoch: u32) -> Result<(), Stop> {
-        let ours = initiator_end(case.op);
-        let theirs = match ours {
-            End::Source => End::Consumer,
-            End::Consumer => End::Source,
-        };
-        let command = Command::Prepare { case: case.clone(), epoch, end: ours };
-        let message = Message::Prepare { case: case.clone(), epoch, end: theirs };
+        let commands = self.each_rank(case, |parts| {
+            let parts = parts.into_iter().map(|part| (part.clone(), ends(part.case.op).0)).collect();
+            Command::Prepare { parts, epoch }
+        });
+        let message = Message::Prepare { case: case.clone(), epoch };
         let deadline = self.plan.longest_command();
-        match self.supervisor.work_both(&command, Phase::Preparing, &message, deadline).await? {
-            (Event::Done { .. }, Message::Done) => Ok(()),
-            (Event::Done { .. }, _) => Err(out_of_order()),
-            (event, _) => Err(wrong_event(&event)),
+        match self.supervisor.work_both(&commands, Phase::Preparing, &message, deadline).await? {
+            (events, Message::Done) => done(events).map(drop),
+            _ => Err(out_of_order()),
         }
     }
 
-    async fn work(&mut self, command: Command, phase: Phase) -> Result<Event, Stop> {
-        self.supervisor.work(&command, phase, self.plan.longest_command()).await
+    /// A command for each rank, from its parts of a case.
+    fn each_rank(&self, case: &Case, command: impl Fn(Vec<Part>) -> Command) -> Vec<Command> {
+        let parts = self.plan.parts(case);
+        let of_rank = |rank: u32| command(parts.iter().filter(|part| part.rank == rank).cloned().collect());
+        (0..self.plan.ranks).map(of_rank).collect()
+    }
+
+    async fn work(&mut self, commands: &[Command], phase: Phase) -> Result<Vec<Event>, Stop> {
+        self.supervisor.work(commands, phase, self.plan.longest_command()).await
     }
 
     /// Measures a case. `ordinal` counts the cases measured before it, in all rounds.
@@ -282,63 +318,143 @@ impl Initiator {
         // Two fillings a case: what the warm-up brought must not pass for what the timed loop brings.
         let (warm_epoch, timed_epoch) = (2 * ordinal as u32 + 1, 2 * ordinal as u32 + 2);
         self.prepare(case, warm_epoch).await?;
-        let command = Command::WarmUp { case: case.clone(), epoch: warm_epoch };
-        let event = self.work(command, Phase::WarmUp).await?;
-        let Event::Warm(warm) = event else { return Err(wrong_event(&event)) };
+        let commands = self.each_rank(case, |parts| Command::WarmUp { parts, epoch: warm_epoch });
+        let events = self.work(&commands, Phase::WarmUp).await?;
+        let warm = gathered(events, |event| match event {
+            Event::Warm(warm) => Ok(warm),
+            other => Err(other),
+        })?;
         if ordinal == 0 {
             self.record.startup("program start to first transfer done", self.record.elapsed_ns());
         }
         self.prepare(case, timed_epoch).await?;
         self.witness.before(&mut self.supervisor, &self.plan).await?;
-        let event = self.work(Command::Measure { epoch: timed_epoch }, Phase::TimedLoop).await?;
-        let Event::Measured(measured) = event else { return Err(wrong_event(&event)) };
+        let measured = self.measure(timed_epoch).await?;
         self.witness.after(&mut self.supervisor).await?;
-        let moved = Moved { transfers: measured.moved, bytes: measured.moved_bytes };
-        let lost = self.count_notifications(&measured).await?;
-        let verified = self.verify(case, timed_epoch, &measured).await?;
-        let mut result = self.judge_case(case, &warm, *measured, verified, lost);
-        self.witness.judge(&mut self.supervisor, case, moved, &mut result, &mut self.record).await?;
-        Ok(result)
+        let parts = self.plan.parts(case);
+        let lost = self.count_notifications(&parts, &measured).await?;
+        let verified = self.verify(&parts, timed_epoch, &measured).await?;
+        let figures = warm.into_iter().zip(measured).zip(verified).zip(lost);
+        let done = parts.into_iter().zip(figures).map(|(part, (((warm, measured), verified), lost))| Done {
+            part,
+            warm,
+            measured,
+            verified,
+            lost,
+        });
+        self.judge_parts(case, done.collect()).await
     }
 
-    /// How many notifications the target did not get, when they were asked for.
-    async fn count_notifications(&mut self, measured: &Measured) -> Result<u64, Stop> {
+    /// The timed loops of all ranks. Every engine is ready; where there are several, they begin at one moment of the clock
+    /// that they share.
+    async fn measure(&mut self, epoch: u32) -> Result<Vec<Measured>, Stop> {
+        let start_at_ns = if self.plan.ranks > 1 { clock::now_ns() + START_TOGETHER_NS } else { 0 };
+        let commands = vec![Command::Measure { epoch, start_at_ns }; self.supervisor.engines.len()];
+        let events = self.work(&commands, Phase::TimedLoop).await?;
+        gathered(events, |event| match event {
+            Event::Measured(measured) => Ok(measured),
+            other => Err(other),
+        })
+    }
+
+    /// How many notifications of each part the target did not get, when they were asked for. Those to one rank of the
+    /// target are counted together, and are missed in the first part that sent any.
+    async fn count_notifications(&mut self, parts: &[Part], measured: &[Measured]) -> Result<Vec<u64>, Stop> {
+        let mut lost = vec![0; parts.len()];
         if !self.plan.listens() {
-            return Ok(0);
+            return Ok(lost);
         }
-        let message =
-            Message::Heard { expected: measured.notifications, timeout_ms: NOTIFICATION_TIMEOUT_MS };
-        match self.supervisor.ask(&message, Phase::Verification, self.plan.longest_command()).await? {
-            Message::HeardNotifications { notifications } => {
-                Ok(measured.notifications.saturating_sub(notifications))
+        for (part, measured) in parts.iter().zip(measured) {
+            let sent = self.sent.entry((part.rank, part.peer)).or_insert(0);
+            *sent = measured.notifications.max(*sent);
+        }
+        let to = |rank: u32| self.sent.iter().filter(|((_, to), _)| *to == rank).map(|(_, sent)| sent).sum();
+        let expected: Vec<u64> = (0..self.plan.ranks).map(to).collect();
+        let message = Message::Heard { expected: expected.clone(), timeout_ms: NOTIFICATION_TIMEOUT_MS };
+        let answer = self.supervisor.ask(&message, Phase::Verification, self.plan.longest_command()).await?;
+        let Message::HeardNotifications { notifications } = answer else { return Err(out_of_order()) };
+        for (rank, (expected, heard)) in (0..).zip(expected.into_iter().zip(notifications)) {
+            if let Some(first) = parts.iter().position(|part: &Part| part.peer == rank) {
+                lost[first] = expected.saturating_sub(heard);
             }
-            _ => Err(out_of_order()),
         }
+        Ok(lost)
     }
 
-    /// Checks the data where it arrived.
-    async fn verify(&mut self, case: &Case, epoch: u32, measured: &Measured) -> Result<Verified, Stop> {
-        let stamps = measured.stamps.clone();
-        match case.op {
-            Op::Read => {
-                let command = Command::Verify { case: case.clone(), epoch, stamps };
-                match self.work(command, Phase::Verification).await? {
-                    Event::Verified(verified) => Ok(verified),
-                    other => Err(wrong_event(&other)),
-                }
-            }
-            Op::Write => {
-                let message = Message::Verify { case: case.clone(), epoch, stamps };
-                match self.supervisor.ask(&message, Phase::Verification, self.plan.longest_command()).await? {
-                    Message::Verified(verified) => Ok(verified),
-                    _ => Err(out_of_order()),
-                }
-            }
-        }
-    }
-
-    fn judge_case(
+    /// Checks the data where it arrived: that of a READ here, that of a WRITE at the target.
+    async fn verify(
         &mut self,
+        parts: &[Part],
+        epoch: u32,
+        measured: &[Measured],
+    ) -> Result<Vec<Verified>, Stop> {
+        let checks = parts
+            .iter()
+            .zip(measured)
+            .map(|(part, measured)| Check { part: part.clone(), stamps: measured.stamps.clone() });
+        let (here, there): (Vec<Check>, Vec<Check>) =
+            checks.partition(|check| check.part.case.op == Op::Read);
+        let mut read = Vec::new().into_iter();
+        if !here.is_empty() {
+            let of_rank = |rank: u32| {
+                let checks = here.iter().filter(|check| check.part.rank == rank).cloned().collect();
+                Command::Verify { checks, epoch }
+            };
+            let commands: Vec<Command> = (0..self.plan.ranks).map(of_rank).collect();
+            let events = self.work(&commands, Phase::Verification).await?;
+            read = gathered(events, |event| match event {
+                Event::Verified(verified) => Ok(verified),
+                other => Err(other),
+            })?
+            .into_iter();
+        }
+        let mut written = Vec::new().into_iter();
+        if !there.is_empty() {
+            let message = Message::Verify { checks: there, epoch };
+            match self.supervisor.ask(&message, Phase::Verification, self.plan.longest_command()).await? {
+                Message::Verified(verified) => written = verified.into_iter(),
+                _ => return Err(out_of_order()),
+            }
+        }
+        let next = |part: &Part| if part.case.op == Op::Read { read.next() } else { written.next() };
+        parts.iter().map(next).collect::<Option<_>>().ok_or_else(out_of_order)
+    }
+
+    /// Judges the parts of a case one by one, and the case over all of them.
+    async fn judge_parts(&mut self, case: &Case, done: Vec<Done>) -> Result<CaseResult, Stop> {
+        let several = done.len() > 1;
+        let moved: Vec<Moved> = done
+            .iter()
+            .map(|Done { part, measured, .. }| Moved {
+                part: part.clone(),
+                transfers: measured.moved,
+                bytes: measured.moved_bytes,
+            })
+            .collect();
+        let mut parts = Vec::new();
+        for done in done {
+            let Done { part, warm, measured, verified, lost } = done;
+            let name = match several {
+                true => format!("{case}, {}", part.label(self.plan.ranks, case.op)),
+                false => case.to_string(),
+            };
+            let began_ns = measured.began_ns;
+            let mut result = self.judge_part(&name, &part.case, &warm, measured, verified, lost);
+            self.witness
+                .judge(&mut self.supervisor, (&name, &part), &moved, &mut result, &mut self.record)
+                .await?;
+            parts.push(MeasuredPart { part, began_ns, result });
+        }
+        if several {
+            return Ok(CaseResult::of_parts(not_run(case, self.plan.depth, ""), parts, self.plan.ranks));
+        }
+        let only = parts.pop().map(|part| part.result);
+        Ok(only.unwrap_or_else(|| not_run(case, self.plan.depth, "no rank has a part in it")))
+    }
+
+    fn judge_part(
+        &mut self,
+        name: &str,
         case: &Case,
         warm: &WarmedUp,
         measured: Measured,
@@ -356,17 +472,17 @@ impl Initiator {
             None
         };
         if let Some(reason) = &reason {
-            self.record.finding(data_finding(&case.to_string(), reason));
+            self.record.finding(data_finding(name, reason));
         }
         let telemetry = measured.telemetry.as_ref().map(compare_telemetry);
         if let Some(why) = telemetry.as_ref().and_then(|t| t.disagreement.as_ref()) {
             self.record.finding(
-                Finding::new("nixl-telemetry-differs", Status::Warn, format!("{case}: {why}"))
+                Finding::new("nixl-telemetry-differs", Status::Warn, format!("{name}: {why}"))
                     .next_step("trust kvwire's clock for what an engine waits for; NIXL's telemetry counts whole microseconds"),
             );
         }
         if measured.unserved > 0 {
-            self.record.finding(too_fast(case, measured.unserved));
+            self.record.finding(too_fast(name, measured.unserved));
         }
         let payload_bytes = measured.payload_bytes;
         let seen = measured.seen.as_ref();
@@ -390,6 +506,7 @@ impl Initiator {
             total: measured.total,
             notify: measured.notify,
             lists_ns: Some(warm.prepare_ns),
+            lists: warm.prepare.clone(),
             notified_resolution_ns: seen.map(|seen| seen.resolution_ns),
             notified: seen.and_then(|seen| seen.total.clone()),
             scheduled: measured.scheduled,
@@ -410,12 +527,30 @@ impl Initiator {
 }
 
 /// The finding for an open loop that could not keep up.
-fn too_fast(case: &Case, unserved: u64) -> Finding {
+fn too_fast(case: &str, unserved: u64) -> Finding {
     let title = format!(
         "{case}: the pair cannot keep up with --rate, {unserved} scheduled transfers were never started"
     );
     Finding::new("rate-not-sustained", Status::Warn, title)
         .next_step("lower --rate, or raise --requests-in-flight; the times from schedule grow with the length of the run")
+}
+
+/// The longest time of engines that did what they were told, in nanoseconds.
+fn done(events: Vec<Event>) -> Result<u64, Stop> {
+    let times = events.into_iter().map(|event| match event {
+        Event::Done { ns } => Ok(ns),
+        other => Err(wrong_event(&other)),
+    });
+    times.collect::<Result<Vec<u64>, Stop>>().map(|times| times.into_iter().max().unwrap_or(0))
+}
+
+/// What all ranks answered, rank by rank.
+fn gathered<T>(events: Vec<Event>, of: impl Fn(Event) -> Result<Vec<T>, Event>) -> Result<Vec<T>, Stop> {
+    let mut all = Vec::new();
+    for event in events {
+        all.extend(of(event).map_err(|other| wrong_event(&other))?);
+    }
+    Ok(all)
 }
 
 fn out_of_order() -> Stop {

@@ -1,19 +1,22 @@
 //! Two sides meet: they take their roles, say hello, and check each other before anything is measured.
 
+use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use checks::{Finding, Node, Status};
-use coordinator::{JoinError, Role, Session};
+use coordinator::{JoinError, PeerError, Role, Session, Store};
 use tokio::time::timeout;
 
 use super::message::{Hello, PROTOCOL};
 use super::rendezvous::Rendezvous;
-use super::stop::Stop;
-use super::supervisor::{FAREWELL_TIME, Interrupts, Supervisor};
+use super::stop::{LOOK_AT_PEER, Stop};
+use super::supervisor::{FAREWELL_TIME, Interrupts, LEASE_MARGIN, Peer as PeerFacts, Supervisor};
+use crate::engine::Phase;
 
-/// From the end of a lease to the word of it.
-const LEASE_MARGIN: Duration = Duration::from_secs(1);
+/// Longest hello that is looked at, in bytes. A node with a hundred devices says a tenth of it.
+const MAX_HELLO: usize = 1 << 20;
 
 /// Both sides, once they have met.
 #[derive(Debug)]
@@ -23,6 +26,13 @@ pub(crate) struct Met {
     pub(crate) peer: Hello,
     /// Differences that a reader should know.
     pub(crate) findings: Vec<Finding>,
+}
+
+/// Two sides that did not meet: why, and how far they had come.
+#[derive(Debug)]
+pub(crate) struct Missed {
+    pub(crate) stop: Stop,
+    pub(crate) at: Phase,
 }
 
 /// Joins the run in `role` and waits for the peer. `same_host_is_fine` accepts both on one host.
@@ -35,63 +45,123 @@ pub(crate) async fn join(
     node: &Node,
     same_host_is_fine: bool,
     mut interrupts: Interrupts,
-) -> Result<Met, Stop> {
-    tokio::select! {
-        met = meet(rendezvous, role, node) => {
-            let (session, own, peer, who) = met?;
-            let findings = match compare(&own.node, &peer, same_host_is_fine) {
-                Ok(findings) => findings,
-                Err(stop) => {
-                    // The other side comes to the same end by itself, once it has read the hello.
-                    let _ = timeout(FAREWELL_TIME, session.leave("the two sides do not fit together")).await;
-                    return Err(stop);
-                }
-            };
-            let served_by_peer = rendezvous.served_by_peer();
-            let same_process = own.node.same_host(&peer.node) && own.node.pid == peer.node.pid;
-            // A peer's death is known once its lease has run out, which an error of the wire may be ahead of.
-            let patience = if same_process { Duration::from_secs(1) } else { rendezvous.options.lease_ttl + LEASE_MARGIN };
-            let supervisor = Supervisor::new(session, interrupts, who, served_by_peer, patience);
-            Ok(Met { supervisor, own, peer, findings })
-        }
+) -> Result<Met, Missed> {
+    let (at, claimed) = (Cell::new(Phase::Join), Cell::new(false));
+    let meeting = Meeting { rendezvous, role, at, store: OnceCell::new(), claimed };
+    let signals = interrupts.clone();
+    let met = tokio::select! {
+        met = meeting.meet(node, same_host_is_fine, signals) => met,
         stop = interrupts.wait() => Err(stop),
+    };
+    match met {
+        Ok(met) => Ok(met),
+        Err(stop) => {
+            meeting.leave(&stop).await;
+            Err(Missed { stop, at: meeting.at.get() })
+        }
     }
 }
 
-async fn meet(
-    rendezvous: &Rendezvous,
+/// Two sides on their way to each other.
+struct Meeting<'a> {
+    rendezvous: &'a Rendezvous,
     role: Role,
-    node: &Node,
-) -> Result<(Session, Hello, Hello, String), Stop> {
-    let store = rendezvous.join().await.map_err(|e| refused("join-failed", e.to_string()))?;
-    let own = Hello {
-        protocol: PROTOCOL,
-        node: node.clone(),
-        route: rendezvous.route().await,
-        place: store.place(),
-    };
-    let hello = serde_json::to_vec(&own).map_err(|e| Stop::Confused(e.to_string()))?;
-    let who = identity(node);
-    let (session, peer) =
-        Session::join(store, role, &who, Bytes::from(hello), &rendezvous.options).await.map_err(|e| {
-            let id = match e {
-                JoinError::RoleTaken { .. } => "role-taken",
-                JoinError::NoPeer { .. } => "peer-missing",
-                _ => "join-failed",
-            };
-            refused(id, e.to_string())
-        })?;
-    let hello = serde_json::from_slice(&peer.hello).map_err(|e| {
+    at: Cell<Phase>,
+    store: OnceCell<Arc<dyn Store>>,
+    /// The role is ours; until then its goodbye is another process's to say.
+    claimed: Cell<bool>,
+}
+
+impl Meeting<'_> {
+    async fn meet(&self, node: &Node, same_host_is_fine: bool, interrupts: Interrupts) -> Result<Met, Stop> {
+        let rendezvous = self.rendezvous;
+        let store = rendezvous.join().await.map_err(|e| refused("join-failed", e.to_string()))?;
+        let store = self.store.get_or_init(|| store);
+        let mut own = Hello {
+            protocol: PROTOCOL,
+            node: node.clone(),
+            route: rendezvous.route().await,
+            place: store.place(),
+        };
+        let hello = serde_json::to_vec(&own).map_err(|e| Stop::Confused(e.to_string()))?;
+        let options = &rendezvous.options;
+        let claim =
+            Session::claim(Arc::clone(store), self.role, &identity(node), Bytes::from(hello), options)
+                .await
+                .map_err(|e| self.missed(e, None))?;
+        self.claimed.set(true);
+        let who = claim.peer().await.map_err(|e| self.missed(e, None))?;
+        self.at.set(Phase::Hello);
+        let who = format!("{} {who}", self.role.peer());
+        let (session, peer) = claim.hello().await.map_err(|e| self.missed(e, Some(&who)))?;
+        let peer = read_hello(&peer.hello, &who)?;
+        let findings = match compare(&own.node, &peer, same_host_is_fine) {
+            Ok(findings) => findings,
+            Err(stop) => {
+                // The other side comes to the same end by itself, once it has read the hello.
+                let _ = timeout(FAREWELL_TIME, session.leave("the two sides do not fit together")).await;
+                return Err(stop);
+            }
+        };
+        own.route = own.route.or_else(|| rendezvous.end_of_peer());
+        let same_process = own.node.same_host(&peer.node) && own.node.pid == peer.node.pid;
+        let lease = options.lease_ttl;
+        // A peer's death is known once its lease has run out, which an error of the wire may be ahead of.
+        let patience = if same_process { Duration::from_secs(1) } else { lease + LEASE_MARGIN };
+        let facts = PeerFacts { who, serves_rendezvous: rendezvous.served_by_peer(), lease, patience };
+        Ok(Met { supervisor: Supervisor::new(session, interrupts, facts), own, peer, findings })
+    }
+
+    /// Why the peer was not met; `who` it is, where it was seen.
+    fn missed(&self, error: JoinError, who: Option<&str>) -> Stop {
+        let title = error.to_string();
+        let error = match error {
+            JoinError::RoleTaken { .. } => return refused("role-taken", title),
+            JoinError::NoPeer { .. } => return refused("peer-missing", title),
+            JoinError::NoHello { .. } => return refused("peer-silent", format!("{title} (hello)")),
+            JoinError::OtherVersion { .. } => return refused("version-refused", title),
+            JoinError::Peer(error) => error,
+            JoinError::Store(reason) => PeerError::ControlPlane { reason },
+        };
+        if self.rendezvous.served_by_peer() && matches!(error, PeerError::ControlPlane { .. }) {
+            let who = who.map_or_else(|| format!("the {}", self.role.peer()), str::to_owned);
+            return Stop::ServingPeer { who, error };
+        }
+        Stop::Peer(error)
+    }
+
+    /// Gives up the place in the run at once, so that whoever waits for this side knows.
+    async fn leave(&self, stop: &Stop) {
+        let Some(store) = self.store.get() else { return };
+        let reason = match stop {
+            Stop::Interrupted { signal, .. } => format!("interrupted by {signal}"),
+            _ => "it could not go on".to_owned(),
+        };
+        let leaving = async {
+            if self.claimed.get() {
+                Session::give_up(store.as_ref(), self.role, &reason).await
+            } else {
+                store.leave().await
+            }
+        };
+        // Ignored: the lease runs out by itself.
+        let _ = timeout(FAREWELL_TIME, leaving).await;
+    }
+}
+
+fn read_hello(hello: &[u8], who: &str) -> Result<Hello, Stop> {
+    let unreadable = |why: String| {
         refused(
             "version-refused",
             format!(
-                "the hello of the {} {} cannot be read ({e}): run the same kvwire version on both sides",
-                role.peer(),
-                peer.who
+                "the hello of the {who} cannot be read ({why}): run the same kvwire version on both sides"
             ),
         )
-    })?;
-    Ok((session, own, hello, format!("{} {}", role.peer(), peer.who)))
+    };
+    if hello.len() > MAX_HELLO {
+        return Err(unreadable(format!("it has {} bytes", hello.len())));
+    }
+    serde_json::from_slice(hello).map_err(|e| unreadable(e.to_string()))
 }
 
 /// How a process names itself to others, who know its role.
@@ -106,6 +176,7 @@ fn refused(id: &str, title: String) -> Stop {
         }
         "role-taken" => "start one target and one initiator per run, or give each pair its own --run-id",
         "version-refused" => "run the same kvwire version on both sides",
+        "peer-silent" => LOOK_AT_PEER,
         _ => "see that the address is right, that its port is open, and that the other side runs",
     };
     Stop::Refused(Box::new(Finding::new(id, Status::Fail, title).next_step(next)))

@@ -4,10 +4,9 @@
 //! [`Message::Failed`] and [`Message::Over`] may come unasked.
 
 use checks::{Finding, Node, Route};
-use nixl::RemoteRegion;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::protocol::{Blob, End, SlotEnd, Verified};
+use crate::engine::protocol::{Check, PeerRank, Verified};
 use crate::plan::{Case, Plan};
 use crate::proof::Ability;
 use crate::proof::counters::Reading;
@@ -15,7 +14,7 @@ use crate::report::model::{CaseResult, Placement, ResultFile};
 use crate::verdict::Outcome;
 
 /// The version of this conversation; two that differ cannot talk.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// What each side says of itself when it joins.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,24 +32,24 @@ pub(crate) struct Hello {
 /// One message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// Initiator: open an engine for this plan.
+    /// Initiator: open an engine for each rank of this plan.
     Begin { plan: Box<Plan> },
-    /// Target: it is open.
+    /// Target: they are open.
     Opened(Box<TargetOpened>),
     /// Initiator: make memory ready for a case.
-    Prepare { case: Case, epoch: u32, end: End },
+    Prepare { case: Case, epoch: u32 },
     /// Initiator: take notifications from now on.
     Listen,
     /// Target: done (to [`Message::Prepare`] and [`Message::Listen`]).
     Done,
-    /// Initiator: compare memory with the pattern.
-    Verify { case: Case, epoch: u32, stamps: Vec<SlotEnd> },
-    /// Target: what the comparison found.
-    Verified(Verified),
-    /// Initiator: this many notifications were sent in all; wait for them.
-    Heard { expected: u64, timeout_ms: u64 },
-    /// Target: this many came.
-    HeardNotifications { notifications: u64 },
+    /// Initiator: compare memory with the pattern, for each part of a case whose bytes arrived at the target.
+    Verify { checks: Vec<Check>, epoch: u32 },
+    /// Target: what each comparison found.
+    Verified(Vec<Verified>),
+    /// Initiator: this many notifications were sent to each rank in all; wait for them.
+    Heard { expected: Vec<u64>, timeout_ms: u64 },
+    /// Target: this many came to each.
+    HeardNotifications { notifications: Vec<u64> },
     /// Initiator: read your counters.
     Count,
     /// Target: these.
@@ -76,17 +75,61 @@ pub(crate) struct Testimony {
     pub(crate) findings: Vec<Finding>,
 }
 
-/// The target's engine is open.
+/// The target's engines are open.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TargetOpened {
     /// The target, now with the NIXL that it loaded.
     pub(crate) node: Node,
-    /// Where its engine sits.
-    pub(crate) placement: Placement,
-    /// Where its pool is.
-    pub(crate) region: RemoteRegion,
-    /// NIXL's metadata of its agent.
-    pub(crate) metadata: Blob,
-    /// Phases of opening, with their time in nanoseconds.
+    /// Where each of its ranks sits, rank by rank.
+    pub(crate) placements: Vec<Placement>,
+    /// Its ranks.
+    pub(crate) ranks: Vec<PeerRank>,
+    /// Phases of opening, with the time of the slowest rank in nanoseconds.
     pub(crate) phases: Vec<(String, u64)>,
+    /// Own address and interface at which the initiator came in; only where the target serves the rendezvous.
+    #[serde(default)]
+    pub(crate) route: Option<Route>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a peer says, to be damaged byte by byte.
+    fn said() -> Vec<Vec<u8>> {
+        let hello =
+            Hello { protocol: PROTOCOL, node: Node::default(), route: None, place: "tcp://h:1".to_owned() };
+        let finding = Box::new(Finding::new("x", checks::Status::Fail, "title"));
+        let messages = [
+            Message::Done,
+            Message::Count,
+            Message::HeardNotifications { notifications: vec![7, 8] },
+            Message::Failed { finding, outcome: Outcome::NotTrusted },
+            Message::Over { outcome: Outcome::Trusted, summary: "fine".to_owned(), result: None },
+        ];
+        let messages = messages.iter().map(|message| serde_json::to_vec(message).unwrap());
+        messages.chain([serde_json::to_vec(&hello).unwrap()]).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            which: prop::sample::Index,
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+        ) {
+            let said = said();
+            let mut bytes = said[which.index(said.len())].clone();
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            // Neither panics; what is read says no more than it was told.
+            if let Ok(hello) = serde_json::from_slice::<Hello>(&bytes) {
+                prop_assert!(serde_json::to_vec(&hello).unwrap().len() <= bytes.len() + 64);
+            }
+            let _ = serde_json::from_slice::<Message>(&bytes);
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! What the two nodes of a run say about the wire before a byte moves.
 
-use checks::node::{NodeReport, expectation};
+use checks::node::{FactPair, NodeReport, expectation};
 use checks::{Finding, Node};
 
 use crate::plan::Plan;
+use crate::proof::Expect;
+use crate::report::model::NodeDifference;
 
 /// Transports of UCX that need an RDMA device, as UCX_TLS names them.
 const RDMA: [&str; 11] =
@@ -24,19 +26,35 @@ pub(super) fn judge(initiator: &Node, target: &Node, plan: &Plan) -> Result<Vec<
             return Err(Box::new(finding));
         }
     }
-    if initiator.same_host(target) {
+    if initiator.same_host(target) && differences(initiator, target).is_empty() {
         return Ok(Vec::new());
     }
     let finding = expectation::differences(&named(ours, "the initiator"), &named(theirs, "the target"));
     Ok(vec![finding])
 }
 
+/// Every fact in which the two nodes are not alike.
+pub(super) fn differences(initiator: &Node, target: &Node) -> Vec<NodeDifference> {
+    let (Some(ours), Some(theirs)) = (&initiator.report, &target.report) else { return Vec::new() };
+    let pairs = ours.beside(theirs).into_iter().filter(FactPair::differs);
+    pairs
+        .map(|pair| NodeDifference {
+            name: pair.name.to_owned(),
+            initiator: pair.first.map(str::to_owned),
+            target: pair.second.map(str::to_owned),
+        })
+        .collect()
+}
+
 fn named(report: &NodeReport, place: &str) -> NodeReport {
     NodeReport { place: place.to_owned(), ..report.clone() }
 }
 
-/// True when UCX is allowed nothing between two hosts but RDMA.
+/// True when the user expects RDMA, or UCX is allowed nothing between two hosts but RDMA.
 fn expects_rdma(plan: &Plan) -> bool {
+    if plan.expect == Expect::Rdma {
+        return true;
+    }
     let set = plan.ucx_env.get("UCX_TLS").cloned().or_else(|| std::env::var("UCX_TLS").ok());
     set.is_some_and(|value| names_rdma_alone(&value))
 }

@@ -8,13 +8,12 @@ use coordinator::{Endpoint, Options, Role, TcpEndpoint, Token};
 
 use super::finish::{block_on, finish, no_signals, say_usage};
 use super::initiator::Initiator;
-use super::join::{identity, join};
+use super::join::{Missed, identity, join};
 use super::record::Record;
 use super::rendezvous::Rendezvous;
 use super::scope::Scope;
-use super::stop::Stop;
 use super::supervisor::Interrupts;
-use super::target::Target;
+use super::target::{Keeping, Target};
 use crate::cli::{PairArgs, text_of};
 use crate::exit::Exit;
 use crate::plan::Plan;
@@ -78,16 +77,16 @@ async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) 
     );
     let target = async {
         let met = join(&at_target, Role::Target, &node, true, interrupts.clone()).await?;
-        Ok::<_, Stop>(
-            Target::new(met, target_nixl_lib, terminal.clone()).run(run.as_str(), None, begin).await,
-        )
+        // The initiator keeps the one result of both.
+        let keeping = Keeping { run: run.clone(), output: None, begin };
+        Ok::<_, Missed>(Target::new(met, target_nixl_lib, terminal.clone(), keeping).run().await)
     };
     let initiator = async {
         match join(&at_initiator, Role::Initiator, &node, true, interrupts.clone()).await {
             Ok(met) => Initiator::new(met, nixl_lib, terminal.clone(), record, plan).run().await,
-            Err(stop) => {
+            Err(Missed { stop, at }) => {
                 let mut record = record;
-                (record.close_with(&stop, "join"), record)
+                (record.close_with(&stop, &at.to_string()), record)
             }
         }
     };

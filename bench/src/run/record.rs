@@ -12,8 +12,8 @@ use crate::measure::descriptor_cost::descriptor_costs;
 use crate::plan::{Case, Plan};
 use crate::report::json;
 use crate::report::model::{
-    CaseResult, CaseStatus, Descriptors, KvCase, MINOR, Outcome as Stated, Phase, Placement, Registration,
-    Rendezvous, ResultFile, Run, SCHEMA, Side, Sides, Verdict, Verification,
+    CaseResult, CaseStatus, Descriptors, KvCase, MINOR, NodeDifference, Outcome as Stated, Phase, Placement,
+    Registration, Rendezvous, ResultFile, Run, SCHEMA, Side, Sides, Verdict, Verification,
 };
 use crate::verdict::{Outcome, judge};
 use crate::workload::KvShape;
@@ -57,6 +57,7 @@ impl Record {
             },
             plan,
             nodes: Sides::default(),
+            node_differences: Vec::new(),
             memory: Sides::default(),
             placement: Sides::default(),
             startup: Sides::default(),
@@ -71,28 +72,29 @@ impl Record {
     }
 
     /// Notes who the initiator is and how it came up.
-    pub(crate) fn initiator(&mut self, node: Node, placement: Placement, phases: &[(String, u64)]) {
+    pub(crate) fn initiator(&mut self, node: Node, placements: Vec<Placement>, phases: &[(String, u64)]) {
         self.result.registration.initiator = self.registration(phases);
         self.result.startup.initiator = Some(named(phases));
-        self.result.memory.initiator = Some(placement.memory());
-        self.result.placement.initiator = Some(placement);
+        self.result.memory.initiator = Some(Placement::memory_of(&placements));
+        self.result.placement.initiator = Some(placements);
         self.scope.settle(&self.result.placement);
         self.result.nodes.initiator = Some(node);
     }
 
     /// Notes who the target is and how it came up.
-    pub(crate) fn target(&mut self, node: Node, placement: Placement, phases: &[(String, u64)]) {
+    pub(crate) fn target(&mut self, node: Node, placements: Vec<Placement>, phases: &[(String, u64)]) {
         self.result.registration.target = self.registration(phases);
         self.result.startup.target = Some(named(phases));
-        self.result.memory.target = Some(placement.memory());
-        self.result.placement.target = Some(placement);
+        self.result.memory.target = Some(Placement::memory_of(&placements));
+        self.result.placement.target = Some(placements);
         self.scope.settle(&self.result.placement);
         self.result.nodes.target = Some(node);
     }
 
     fn registration(&self, phases: &[(String, u64)]) -> Option<Registration> {
         let (_, ns) = phases.iter().find(|(name, _)| name == "register")?;
-        Some(Registration { bytes: self.result.plan.pool_bytes, ns: *ns })
+        let plan = &self.result.plan;
+        Some(Registration { bytes: plan.pool_bytes.saturating_mul(u64::from(plan.ranks)), ns: *ns })
     }
 
     /// Notes who the target says it is, before its engine is open.
@@ -105,9 +107,20 @@ impl Record {
         self.result.nodes.initiator = Some(node);
     }
 
+    /// Marks what the two nodes differ in.
+    pub(crate) fn node_differences(&mut self, differences: Vec<NodeDifference>) {
+        self.result.node_differences = differences;
+    }
+
     /// Notes where and how the two sides met.
     pub(crate) fn rendezvous(&mut self, place: &str, initiator: Option<Route>, target: Option<Route>) {
         self.result.rendezvous = Rendezvous { place: place.to_owned(), initiator, target };
+    }
+
+    /// Notes the target's end of the initiator's connection, where the target serves the rendezvous.
+    pub(crate) fn target_route(&mut self, route: Option<Route>) {
+        let known = &mut self.result.rendezvous.target;
+        *known = known.take().or(route);
     }
 
     /// Adds a start-up step of the initiator.
@@ -294,6 +307,7 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         total: None,
         notify: None,
         lists_ns: None,
+        lists: None,
         notified: None,
         notified_resolution_ns: None,
         scheduled: None,
@@ -304,6 +318,7 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         transport: None,
         ended_by: None,
         repetitions: Vec::new(),
+        parts: Vec::new(),
         limit: None,
     }
 }

@@ -10,6 +10,7 @@ use coordinator::{
     Store, TcpEndpoint, TcpServer, Token, open,
 };
 
+use super::supervisor::LEASE_MARGIN;
 use crate::cli::JoinArgs;
 use crate::terminal::Terminal;
 
@@ -48,10 +49,13 @@ pub(crate) fn options(join: &JoinArgs, terminal: &Terminal) -> Options {
             tell(notice, &terminal);
         }
     });
+    let lease_ttl = (join.peer_timeout / 2).max(Duration::from_millis(200));
     Options {
-        lease_ttl: (join.peer_timeout / 2).max(Duration::from_millis(200)),
+        lease_ttl,
         join_timeout: join.join_timeout,
-        op_timeout: join.peer_timeout,
+        // By then a rendezvous or a peer that is gone is known to be so.
+        op_timeout: lease_ttl + LEASE_MARGIN,
+        peer_patience: lease_ttl + LEASE_MARGIN,
         leave_linger: Duration::from_secs(1),
         observer,
         ..Options::default()
@@ -75,6 +79,7 @@ fn tell(notice: &Notice, terminal: &Terminal) {
         Notice::WaitingForPeer { role, left } => {
             terminal.note(&format!("waiting for the {role}, {} s at most", left.as_secs()));
         }
+        Notice::PeerCame { role, who } => terminal.detail(&format!("the {role} {who} is there")),
         Notice::Reconnecting { place, detail } => {
             terminal.note(&format!("the connection to {place} broke ({detail}); reconnecting"));
         }
@@ -205,6 +210,12 @@ impl Rendezvous {
     /// True when the peer's process serves the rendezvous: both are then lost together.
     pub(crate) fn served_by_peer(&self) -> bool {
         matches!(self.place, Place::AtPeer(_))
+    }
+
+    /// Own end of the peer's connection, where this process serves the rendezvous.
+    pub(crate) fn end_of_peer(&self) -> Option<Route> {
+        let Place::Here { server, .. } = &self.place else { return None };
+        server.latest().map(|(here, there)| Route::of(here, there))
     }
 
     /// Own address and interface towards the rendezvous; `None` where this process serves it.

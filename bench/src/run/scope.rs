@@ -22,14 +22,14 @@ impl Scope {
     pub(crate) fn of_pair(node: &Node, plan: &Plan) -> Self {
         Self {
             not_the_network: true,
-            ..Self::new(format!("two processes on one host ({})", node.hostname), plan)
+            ..Self::new(format!("{} on one host ({})", processes(plan), node.hostname), plan)
         }
     }
 
     /// Of a run between two nodes that met.
     pub(crate) fn of_nodes(initiator: &Node, target: &Node, plan: &Plan) -> Self {
         let hosts = if initiator.same_host(target) {
-            format!("two processes on one host ({})", initiator.hostname)
+            format!("{} on one host ({})", processes(plan), initiator.hostname)
         } else {
             format!("these two hosts (initiator {}, target {})", initiator.hostname, target.hostname)
         };
@@ -54,13 +54,13 @@ impl Scope {
     }
 
     /// The memory that was used in the end.
-    pub(crate) fn settle(&mut self, placement: &Sides<Placement>) {
+    pub(crate) fn settle(&mut self, placement: &Sides<Vec<Placement>>) {
         let (Some(initiator), Some(target)) = (&placement.initiator, &placement.target) else { return };
         if self.payload.is_empty() {
             return;
         }
         self.memory = both(&words(initiator), &words(target));
-        self.not_the_gpu &= initiator.gpu.is_none() && target.gpu.is_none();
+        self.not_the_gpu &= initiator.iter().chain(target).all(|placement| placement.gpu.is_none());
     }
 
     /// In one sentence.
@@ -77,10 +77,16 @@ impl Scope {
     }
 }
 
-fn words(placement: &Placement) -> String {
-    match &placement.instead_of_gpu {
-        Some(_) => format!("{} because no GPU could be used", placement.memory()),
-        None => placement.memory(),
+fn processes(plan: &Plan) -> &'static str {
+    if plan.ranks > 1 { "two sides of several processes" } else { "two processes" }
+}
+
+fn words(placements: &[Placement]) -> String {
+    let memory = Placement::memory_of(placements);
+    if placements.iter().any(|placement| placement.instead_of_gpu.is_some()) {
+        format!("{memory} because no GPU could be used")
+    } else {
+        memory
     }
 }
 

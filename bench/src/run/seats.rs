@@ -1,6 +1,7 @@
 //! Where the engine of a side is to sit: looks for GPUs where the plan wishes for one, and for what is near them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use checks::node::{gather_machine, near};
@@ -32,43 +33,56 @@ pub(super) struct Chooser<'a> {
     pub(super) own_gpus: &'a [String],
     /// Environment of this side's engines on top of its own.
     pub(super) environment: &'a BTreeMap<String, String>,
-    /// Number of the engine among those that share the GPUs of this host.
-    pub(super) number: usize,
+    /// Numbers of the ranks' engines among those that share the GPUs of this host.
+    pub(super) numbers: Range<usize>,
     pub(super) terminal: &'a Terminal,
 }
 
+struct Gpu {
+    uuid: String,
+    pci: String,
+}
+
 impl Chooser<'_> {
-    /// Chooses, with an engine that only looks for GPUs and ends.
+    /// Chooses for each rank, with an engine that only looks for GPUs and ends.
     ///
     /// # Errors
     /// GPU memory is wanted and no GPU can be used, or the run ended meanwhile.
-    pub(super) async fn choose(&self, supervisor: &mut Supervisor) -> Result<Seat, Stop> {
+    pub(super) async fn choose(&self, supervisor: &mut Supervisor) -> Result<Vec<Seat>, Stop> {
         let kind = match self.role {
             Role::Initiator => self.wish.initiator,
             Role::Target => self.wish.target,
         };
         let seat = Seat { huge_pages: self.wish.huge_pages, ..Seat::default() };
         if !kind.wants_gpu() {
-            return Ok(self.near(seat, None));
+            return Ok(self.each(&self.near(seat, None)));
         }
         match self.look(supervisor).await? {
-            Ok((uuid, pci)) => {
-                let gpu = GpuSeat { uuid, alloc: self.wish.alloc };
-                Ok(self.near(Seat { gpu: Some(gpu), ..seat }, Some(&pci)))
-            }
-            Err(why) => self.without(kind, seat, why),
+            Ok(gpus) => Ok(gpus
+                .into_iter()
+                .map(|Gpu { uuid, pci }| {
+                    let gpu = GpuSeat { uuid, alloc: self.wish.alloc };
+                    self.near(Seat { gpu: Some(gpu), ..seat.clone() }, Some(&pci))
+                })
+                .collect()),
+            Err(why) => Ok(self.each(&self.without(kind, seat, why)?)),
         }
     }
 
-    /// UUID and PCI address of the GPU, or why there is none.
-    async fn look(&self, supervisor: &mut Supervisor) -> Result<Result<(String, String), String>, Stop> {
+    fn each(&self, seat: &Seat) -> Vec<Seat> {
+        vec![seat.clone(); self.numbers.len()]
+    }
+
+    /// The GPU of each rank, or why there is none.
+    async fn look(&self, supervisor: &mut Supervisor) -> Result<Result<Vec<Gpu>, String>, Stop> {
         let engine = Engine::spawn(self.role, self.environment, self.terminal).map_err(Stop::Engine)?;
-        supervisor.engine = Some(engine);
-        let answer = supervisor.work(&Command::LookForGpus, Phase::Opening, LOOK_DEADLINE).await;
-        supervisor.end_engine(answer.is_ok()).await;
-        let devices = match answer {
-            Ok(Event::Gpus(devices)) => devices,
-            Ok(other) => return Err(wrong_event(&other)),
+        supervisor.engines = vec![engine];
+        let answer = supervisor.work_all(&Command::LookForGpus, Phase::Opening, LOOK_DEADLINE).await;
+        supervisor.end_engines(answer.is_ok()).await;
+        let devices = match answer.map(|events| events.into_iter().next()) {
+            Ok(Some(Event::Gpus(devices))) => devices,
+            Ok(Some(other)) => return Err(wrong_event(&other)),
+            Ok(None) => return Err(Stop::Confused("no engine looked for GPUs".to_owned())),
             Err(Stop::Engine(failure)) => match no_gpu(&failure) {
                 Some(why) => return Ok(Err(why)),
                 None => return Err(Stop::Engine(failure)),
@@ -76,8 +90,11 @@ impl Chooser<'_> {
             Err(stop) => return Err(stop),
         };
         let wanted = if self.own_gpus.is_empty() { &self.wish.gpus } else { self.own_gpus };
-        let picked = pick(&devices, wanted, self.number);
-        Ok(picked.map(|device| (device.uuid.clone(), device.pci.clone())).map_err(|error| error.to_string()))
+        let gpu = |number| {
+            let device = pick(&devices, wanted, number).map_err(|error| error.to_string())?;
+            Ok(Gpu { uuid: device.uuid.clone(), pci: device.pci.clone() })
+        };
+        Ok(self.numbers.clone().map(gpu).collect())
     }
 
     fn without(&self, kind: MemoryKind, seat: Seat, why: String) -> Result<Seat, Stop> {
@@ -137,8 +154,18 @@ fn interfaces() -> Vec<String> {
     names
 }
 
-/// What a reader should know about where a side's payload lies.
-pub(super) fn judge(side: &str, placement: &Placement) -> Vec<Finding> {
+/// What a reader should know about where a side's payload lies. What is so for several ranks is told once.
+pub(super) fn judge(side: &str, placements: &[Placement]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    for finding in placements.iter().flat_map(|placement| of_one(side, placement)) {
+        if !found.iter().any(|known| known.title == finding.title) {
+            found.push(finding);
+        }
+    }
+    found
+}
+
+fn of_one(side: &str, placement: &Placement) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(why) = &placement.instead_of_gpu {
         found.push(

@@ -105,5 +105,5 @@ impl Stop {
     }
 }
 
-const LOOK_AT_PEER: &str =
+pub(crate) const LOOK_AT_PEER: &str =
     "look at the other side's output and host, and at the network between the two; then run again";

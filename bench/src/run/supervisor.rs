@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coordinator::{PeerError, SendError, Session};
+use futures_util::future::{select_all, try_join_all};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -19,6 +20,12 @@ use crate::engine::{Engine, EngineFailure, Phase};
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
 /// The last message and the goodbye, at most.
 pub(crate) const FAREWELL_TIME: Duration = Duration::from_secs(2);
+/// From the end of a lease to the word of it, at most.
+pub(crate) const LEASE_MARGIN: Duration = Duration::from_secs(1);
+/// From the end of the lease of whoever is lost to the end of this side, at most.
+pub(crate) const WIND_UP: Duration = Duration::from_secs(5);
+/// The engine's leaving, at most.
+const ENGINE_TIME: Duration = Duration::from_secs(4);
 
 /// SIGINT and SIGTERM, waited for beside everything else. Once seen they stay seen, by all clones.
 #[derive(Debug, Clone)]
@@ -61,35 +68,49 @@ impl Interrupts {
 /// One side of a run, once both have joined.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    pub(crate) engine: Option<Engine>,
+    /// One for each rank.
+    pub(crate) engines: Vec<Engine>,
     session: Session,
     interrupts: Interrupts,
     peer: Peer,
     phase: Phase,
     /// The case that is measured; empty outside of one.
     case: String,
+    /// When this side has ended at the latest, once it cannot go on.
+    ends_by: Option<Instant>,
 }
 
 /// Who is on the other side.
 #[derive(Debug)]
-struct Peer {
-    who: String,
-    serves_rendezvous: bool,
-    patience: Duration,
+pub(crate) struct Peer {
+    pub(crate) who: String,
+    /// The rendezvous is lost together with it.
+    pub(crate) serves_rendezvous: bool,
+    /// How long it may be silent before it is lost.
+    pub(crate) lease: Duration,
+    /// How long it has to explain an error that shows here.
+    pub(crate) patience: Duration,
 }
 
 impl Supervisor {
-    /// A side that has just met its peer. `served_by_peer`: the rendezvous is lost together with it. `patience`: how
-    /// long the peer has to explain an error that shows here.
-    pub(crate) fn new(
-        session: Session,
-        interrupts: Interrupts,
-        who: String,
-        served_by_peer: bool,
-        patience: Duration,
-    ) -> Self {
-        let peer = Peer { who, serves_rendezvous: served_by_peer, patience };
-        Self { engine: None, session, interrupts, peer, phase: Phase::Starting, case: String::new() }
+    /// A side that has just met its peer.
+    pub(crate) fn new(session: Session, interrupts: Interrupts, peer: Peer) -> Self {
+        let (phase, case) = (Phase::Starting, String::new());
+        Self { engines: Vec::new(), session, interrupts, peer, phase, case, ends_by: None }
+    }
+
+    /// This side cannot go on. From now on it ends within [`WIND_UP`] of the end of the lease: the peer's, which has
+    /// run out when the peer is lost, or else the one that would run out if the peer were lost at this moment.
+    pub(crate) fn stopping(&mut self, stop: &Stop) {
+        let lost = matches!(stop, Stop::Peer(_) | Stop::ServingPeer { .. });
+        let lease = if lost { Duration::ZERO } else { self.peer.lease };
+        self.ends_by.get_or_insert(Instant::now() + lease + WIND_UP);
+    }
+
+    /// The end of a step that may take `limit`.
+    fn until(&self, limit: Duration) -> Instant {
+        let end = Instant::now() + limit;
+        self.ends_by.map_or(end, |by| by.min(end))
     }
 
     /// From now on failures name this case.
@@ -100,6 +121,11 @@ impl Supervisor {
     /// What the run is doing while this side waits for it: failures name it.
     pub(crate) fn wait_in(&mut self, phase: Phase) {
         self.phase = phase;
+    }
+
+    /// What the run is doing.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
     }
 
     /// What this side is doing, for a finding.
@@ -117,20 +143,33 @@ impl Supervisor {
         }
     }
 
-    /// Has the own engine do something. Meanwhile the peer may only say that it cannot go on.
+    /// Has every own engine do the same.
     ///
     /// # Errors
-    /// The engine or the peer failed, or the user interrupted.
-    pub(crate) async fn work(
+    /// As [`Self::work`].
+    pub(crate) async fn work_all(
         &mut self,
         command: &Command,
         phase: Phase,
         deadline: Duration,
-    ) -> Result<Event, Stop> {
+    ) -> Result<Vec<Event>, Stop> {
+        self.work(&vec![command.clone(); self.engines.len()], phase, deadline).await
+    }
+
+    /// Has the own engines do something at the same time, each its own command; the first that fails ends it. Meanwhile
+    /// the peer may only say that it cannot go on.
+    ///
+    /// # Errors
+    /// An engine or the peer failed, or the user interrupted.
+    pub(crate) async fn work(
+        &mut self,
+        commands: &[Command],
+        phase: Phase,
+        deadline: Duration,
+    ) -> Result<Vec<Event>, Stop> {
         self.phase = phase;
-        let Some(engine) = &mut self.engine else { return Err(no_engine()) };
         let done = tokio::select! {
-            event = engine.request(command, phase, deadline) => event.map_err(Stop::Engine),
+            events = request(&mut self.engines, commands, phase, deadline) => events,
             unasked = receive(&self.session) => Err(unexpected(unasked)),
             stop = self.interrupts.wait() => Err(stop),
         };
@@ -154,26 +193,25 @@ impl Supervisor {
         };
         let answered = tokio::select! {
             answer = asked => answer,
-            failure = gone(&mut self.engine, self.phase) => Err(Stop::Engine(failure)),
+            failure = gone(&mut self.engines, self.phase) => Err(Stop::Engine(failure)),
             stop = self.interrupts.wait() => Err(stop),
         };
         answered.map_err(|stop| self.name_peer(stop))
     }
 
-    /// Has the own engine and the peer work at the same time.
+    /// Has the own engines and the peer work at the same time.
     ///
     /// # Errors
     /// As [`Self::work`] and [`Self::ask`].
     pub(crate) async fn work_both(
         &mut self,
-        command: &Command,
+        commands: &[Command],
         phase: Phase,
         message: &Message,
         deadline: Duration,
-    ) -> Result<(Event, Message), Stop> {
+    ) -> Result<(Vec<Event>, Message), Stop> {
         self.phase = phase;
-        let Some(engine) = &mut self.engine else { return Err(no_engine()) };
-        let own = async { engine.request(command, phase, deadline).await.map_err(Stop::Engine) };
+        let own = request(&mut self.engines, commands, phase, deadline);
         let theirs = async {
             send(&self.session, message).await?;
             answer(&self.session, deadline + ANSWER_GRACE).await
@@ -192,7 +230,7 @@ impl Supervisor {
     pub(crate) async fn next(&mut self) -> Result<Message, Stop> {
         let message = tokio::select! {
             message = receive(&self.session) => message,
-            failure = gone(&mut self.engine, self.phase) => Err(Stop::Engine(failure)),
+            failure = gone(&mut self.engines, self.phase) => Err(Stop::Engine(failure)),
             stop = self.interrupts.wait() => Err(stop),
         };
         message.map_err(|stop| self.name_peer(stop))
@@ -210,24 +248,25 @@ impl Supervisor {
         told.map_err(|stop| self.name_peer(stop))
     }
 
-    /// Says why this side cannot go on, and waits for the peer's last word. The engine has been ended, and an
-    /// interruption has been seen: neither ends this wait. The caller bounds it.
-    ///
-    /// # Errors
-    /// The rendezvous or the peer is gone.
-    pub(crate) async fn last_word(&mut self, message: &Message) -> Result<Message, Stop> {
-        send(&self.session, message).await?;
-        loop {
-            // What was asked before the failure was known is not answered any more.
-            if let over @ Message::Over { .. } = receive(&self.session).await? {
-                return Ok(over);
+    /// Says why this side cannot go on, and waits for the peer's last word; `None` when the rendezvous or the peer is
+    /// gone, or says nothing for the time in which its death would be known. The engine has been ended, and an
+    /// interruption has been seen: neither ends this wait.
+    pub(crate) async fn last_word(&mut self, message: &Message) -> Option<Message> {
+        let said = async {
+            send(&self.session, message).await?;
+            loop {
+                // What was asked before the failure was known is not answered any more.
+                if let over @ Message::Over { .. } = receive(&self.session).await? {
+                    return Ok::<_, Stop>(over);
+                }
             }
-        }
+        };
+        timeout_at(self.until(self.peer.lease + LEASE_MARGIN), said).await.ok()?.ok()
     }
 
     /// What the peer says of itself in the time that it has for that, when it is in trouble too.
     pub(crate) async fn peer_trouble(&mut self) -> Option<Stop> {
-        let end = Instant::now() + self.peer.patience;
+        let end = self.until(self.peer.patience);
         loop {
             match timeout_at(end, receive(&self.session)).await {
                 Ok(message @ (Err(_) | Ok(Message::Failed { .. }))) => {
@@ -242,6 +281,7 @@ impl Supervisor {
 
     /// The last message, and a proper goodbye. Takes at most a few seconds, whatever state the rendezvous is in.
     pub(crate) async fn part(self, last: Option<&Message>) {
+        let end = self.until(FAREWELL_TIME);
         let farewell = async {
             if let Some(message) = last {
                 // Ignored: a peer that is gone needs no last word.
@@ -250,17 +290,21 @@ impl Supervisor {
             let _ = self.session.leave("the run is over").await;
         };
         // Ignored: without a goodbye the lease runs out by itself.
-        let _ = timeout(FAREWELL_TIME, farewell).await;
+        let _ = timeout_at(end, farewell).await;
     }
 
-    /// Ends the engine: gently when all is well, at once when it may be stuck.
-    pub(crate) async fn end_engine(&mut self, gently: bool) {
-        if let Some(mut engine) = self.engine.take() {
+    /// Ends the engines: gently when all is well, at once when one may be stuck.
+    pub(crate) async fn end_engines(&mut self, gently: bool) {
+        let by = self.until(ENGINE_TIME);
+        let end = |mut engine: Engine| async move {
             if !gently {
                 engine.kill().await;
             }
             engine.end().await;
-        }
+        };
+        let ending = futures_util::future::join_all(self.engines.drain(..).map(end));
+        // Ignored: a process that a driver holds in the kernel has been killed, and goes when it is let go.
+        let _ = timeout_at(by, ending).await;
     }
 }
 
@@ -268,12 +312,28 @@ fn no_engine() -> Stop {
     Stop::Confused("no engine is open".to_owned())
 }
 
-/// Resolves when the engine ends while nothing is asked of it, in this phase of the run.
-async fn gone(engine: &mut Option<Engine>, phase: Phase) -> EngineFailure {
-    match engine {
-        Some(engine) => EngineFailure { phase, ..engine.gone().await },
-        None => std::future::pending().await,
+/// Gives each engine its command and waits for all events, or for the first failure.
+async fn request(
+    engines: &mut [Engine],
+    commands: &[Command],
+    phase: Phase,
+    deadline: Duration,
+) -> Result<Vec<Event>, Stop> {
+    if engines.is_empty() || engines.len() != commands.len() {
+        return Err(no_engine());
     }
+    let each =
+        engines.iter_mut().zip(commands).map(|(engine, command)| engine.request(command, phase, deadline));
+    try_join_all(each).await.map_err(Stop::Engine)
+}
+
+/// Resolves when an engine ends while nothing is asked of it, in this phase of the run.
+async fn gone(engines: &mut [Engine], phase: Phase) -> EngineFailure {
+    if engines.is_empty() {
+        return std::future::pending().await;
+    }
+    let (failure, _, _) = select_all(engines.iter_mut().map(|engine| Box::pin(engine.gone()))).await;
+    EngineFailure { phase, ..failure }
 }
 
 async fn send(session: &Session, message: &Message) -> Result<(), Stop> {
@@ -311,3 +371,6 @@ pub(crate) fn unexpected(message: Result<Message, Stop>) -> Stop {
         Err(stop) => stop,
     }
 }
+
+#[cfg(test)]
+mod tests;

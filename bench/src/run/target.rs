@@ -4,48 +4,58 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use checks::{Finding, Node};
-use coordinator::Role;
+use checks::{Finding, NixlIdentity};
+use coordinator::{Role, RunId};
 
-use super::join::Met;
-use super::message::{Message, TargetOpened};
+use super::join::{Met, Missed};
+use super::message::{Hello, Message, TargetOpened};
 use super::record::Record;
 use super::scope::Scope;
 use super::seats::{self, Chooser};
 use super::stop::Stop;
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, makes_no_sense};
 use super::witness::{Reader, testify};
-use crate::engine::protocol::{Command, Event};
-use crate::engine::{Engine, Phase};
-use crate::plan::Plan;
-use crate::report::model::{CaseResult, Placement, ResultFile};
+use crate::engine::protocol::{Check, Command, End, Event, Opened, PeerRank, Verified};
+use crate::engine::{Engine, Phase, ends};
+use crate::memory::Seat;
+use crate::plan::{Case, Part, Plan};
+use crate::report::model::{Placement, ResultFile};
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
 
 /// Opening NIXL and registering memory, at most.
 pub(crate) const OPEN_DEADLINE: Duration = Duration::from_secs(60);
-/// Time the initiator has to end the run after this side has failed.
-const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// The serving side of a run.
 #[derive(Debug)]
 pub(crate) struct Target {
     supervisor: Supervisor,
-    node: Node,
+    own: Hello,
+    peer: Hello,
     findings: Vec<Finding>,
     nixl_lib: Option<String>,
     environment: Environment,
     /// GPUs that this side's own user names.
     own_gpus: Vec<String>,
-    /// Where the engine sits, once it is open.
-    placement: Option<Placement>,
+    /// Where each engine sits, once they are open.
+    placements: Vec<Placement>,
     /// The initiator is on this host too.
     one_host: bool,
     terminal: Terminal,
     plan: Option<Box<Plan>>,
     reader: Reader,
-    /// What the initiator has measured so far: kept here too, should it be lost.
-    finished: BTreeMap<usize, CaseResult>,
+    keeping: Keeping,
+    /// What this side knows of the run, with what the initiator has measured so far: kept here too, should it be lost.
+    /// Begins with the plan.
+    record: Option<Record>,
+}
+
+/// Where this side keeps the result of which run. `begin` is when this side started.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    pub(crate) run: RunId,
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) begin: Instant,
 }
 
 /// What the initiator does once memory is ready: the first filling of a case is for its warm-up.
@@ -68,28 +78,30 @@ pub(crate) struct Ended {
     pub(crate) outcome: Outcome,
     /// The result; `None` when this side never learned the plan.
     pub(crate) record: Option<Record>,
-    /// Why it did not come to its end.
-    pub(crate) stop: Option<Stop>,
+    /// Why it did not come to its end, and where it was.
+    pub(crate) stop: Option<Missed>,
     /// The user wants no further run.
     pub(crate) interrupted: bool,
 }
 
 impl Target {
     /// The serving side of a run whose two sides have met.
-    pub(crate) fn new(met: Met, nixl_lib: Option<String>, terminal: Terminal) -> Self {
+    pub(crate) fn new(met: Met, nixl_lib: Option<String>, terminal: Terminal, keeping: Keeping) -> Self {
         Self {
             one_host: met.own.node.same_host(&met.peer.node),
             own_gpus: Vec::new(),
-            placement: None,
+            placements: Vec::new(),
             supervisor: met.supervisor,
-            node: met.own.node,
+            own: met.own,
+            peer: met.peer,
             findings: met.findings,
             nixl_lib,
             environment: Environment::OfThePlan,
             terminal,
             plan: None,
             reader: Reader::new(),
-            finished: BTreeMap::new(),
+            keeping,
+            record: None,
         }
     }
 
@@ -105,8 +117,8 @@ impl Target {
         self
     }
 
-    /// Serves one run and says how it came out. `begin` is when this side started.
-    pub(crate) async fn run(mut self, run_id: &str, output: Option<PathBuf>, begin: Instant) -> Ended {
+    /// Serves one run and says how it came out.
+    pub(crate) async fn run(mut self) -> Ended {
         let (outcome, result, stop) = match self.serve().await {
             // Its result says why, and holds what was measured until then.
             Ok((outcome, result)) | Err(Stop::PeerEnded { outcome, result: result @ Some(_), .. }) => {
@@ -114,34 +126,26 @@ impl Target {
             }
             Err(stop) => {
                 let (outcome, result) = self.give_up(&stop).await;
-                (outcome, result, Some(stop))
+                (outcome, result, Some(Missed { stop, at: self.supervisor.phase() }))
             }
         };
-        self.supervisor.end_engine(outcome == Outcome::Trusted).await;
-        let at = self.supervisor.at();
-        self.supervisor.part(None).await;
-        if let Some(stop) = &stop {
-            self.findings.push(stop.finding(&at));
+        self.supervisor.end_engines(outcome == Outcome::Trusted).await;
+        if let Some(Missed { stop, .. }) = &stop {
+            self.findings.push(stop.finding(&self.supervisor.at()));
         }
-        let interrupted = matches!(stop, Some(Stop::Interrupted { .. }));
-        let (outcome, record) = match (result, self.plan) {
+        self.supervisor.part(None).await;
+        let interrupted = stop.as_ref().is_some_and(|missed| matches!(missed.stop, Stop::Interrupted { .. }));
+        let (outcome, record) = match (result, self.record) {
             (Some(result), _) => {
+                let Keeping { output, begin, .. } = self.keeping;
                 let mut record = Record::adopt(*result, self.findings, output, begin);
                 let kept = record.keep();
                 let worst = kept.map_or_else(|stop| stop.outcome().max(outcome), |()| outcome);
                 (worst, Some(record))
             }
-            (None, Some(plan)) => {
-                let scope = Scope::said("the target's view of a run that did not come to its end".to_owned());
-                let mut record = Record::new(run_id, *plan, scope, output, begin);
-                record.known_target(self.node);
-                record.of_target();
-                for (index, case) in self.finished {
-                    // Ignored: the result is written again, and a failure reported, when it is closed.
-                    let _ = record.case(index, case);
-                }
+            (None, Some(mut record)) => {
                 record.mark_not_run(0, "the initiator did not report it");
-                self.findings.into_iter().for_each(|finding| record.finding(finding));
+                record.result.findings = self.findings;
                 (record.close(Some(outcome)), Some(record))
             }
             (None, None) => (outcome, None),
@@ -149,15 +153,29 @@ impl Target {
         Ended { outcome, record, stop, interrupted }
     }
 
+    /// Begins the result on this side, as soon as it is known what is to be measured.
+    fn begin_record(&mut self, plan: &Plan) -> Result<(), Stop> {
+        let Keeping { run, output, begin } = &self.keeping;
+        let scope = Scope::said("the target's view of a run that did not come to its end".to_owned());
+        let mut record = Record::new(run.as_str(), plan.clone(), scope, output.clone(), *begin);
+        record.of_target();
+        record.rendezvous(&self.own.place, self.peer.route.clone(), self.own.route.clone());
+        record.initiator_node(self.peer.node.clone());
+        record.known_target(self.own.node.clone());
+        self.findings.iter().for_each(|finding| record.finding(finding.clone()));
+        self.record.insert(record).keep()
+    }
+
     /// Tells the initiator why this side cannot go on, and waits for its verdict.
     async fn give_up(&mut self, stop: &Stop) -> (Outcome, Option<Box<ResultFile>>) {
+        self.supervisor.stopping(stop);
         // A stuck engine must not hold on to the wire while the other side is told.
-        self.supervisor.end_engine(false).await;
+        self.supervisor.end_engines(false).await;
         let own = (stop.outcome(), None);
         let finding = stop.finding(&self.supervisor.at());
         let failed = Message::Failed { finding: Box::new(finding), outcome: stop.outcome() };
-        match tokio::time::timeout(LAST_WORD, self.supervisor.last_word(&failed)).await {
-            Ok(Ok(Message::Over { outcome, result, .. })) => (outcome, result),
+        match self.supervisor.last_word(&failed).await {
+            Some(Message::Over { outcome, result, .. }) => (outcome, result),
             _ => own,
         }
     }
@@ -168,7 +186,9 @@ impl Target {
             let answer = match message {
                 Message::Over { outcome, result, .. } => return Ok((outcome, result)),
                 Message::Finished { index, result } => {
-                    self.finished.insert(index, *result);
+                    if let Some(record) = &mut self.record {
+                        record.case(index, *result)?;
+                    }
                     continue;
                 }
                 Message::Begin { plan } => {
@@ -176,40 +196,35 @@ impl Target {
                     self.supervisor.wait_in(Phase::Connecting);
                     opened
                 }
-                Message::Prepare { case, epoch, end } => {
+                Message::Prepare { case, epoch } => {
                     self.supervisor.enter(case.to_string());
-                    self.work(Command::Prepare { case, epoch, end }, Phase::Preparing).await?;
+                    self.work(self.fillings(&case, epoch), Phase::Preparing).await?;
                     self.supervisor.wait_in(phase_after_filling(epoch));
                     Message::Done
                 }
                 Message::Listen => {
-                    self.work(Command::Listen, Phase::Preparing).await?;
+                    let listen = self.supervisor.engines.iter().map(|_| Command::Listen).collect();
+                    self.work(listen, Phase::Preparing).await?;
                     Message::Done
                 }
-                Message::Verify { case, epoch, stamps } => {
-                    match self.work(Command::Verify { case, epoch, stamps }, Phase::Verification).await? {
-                        Event::Verified(verified) => Message::Verified(verified),
-                        other => return Err(wrong_event(&other)),
-                    }
-                }
+                Message::Verify { checks, epoch } => Message::Verified(self.verify(&checks, epoch).await?),
                 Message::Heard { expected, timeout_ms } => {
-                    match self.work(Command::Heard { expected, timeout_ms }, Phase::Verification).await? {
-                        Event::Heard { notifications } => Message::HeardNotifications { notifications },
-                        other => return Err(wrong_event(&other)),
+                    let hear = expected.into_iter().map(|expected| Command::Heard { expected, timeout_ms });
+                    let mut notifications = Vec::new();
+                    for event in self.work(hear.collect(), Phase::Verification).await? {
+                        match event {
+                            Event::Heard { notifications: heard } => notifications.push(heard),
+                            other => return Err(wrong_event(&other)),
+                        }
                     }
+                    Message::HeardNotifications { notifications }
                 }
                 Message::Count => Message::Counted(Box::new(self.reader.read(&self.supervisor).await)),
                 Message::Testify => {
                     let strict = self.plan.as_ref().is_some_and(|plan| plan.strict);
                     Message::Testimony(Box::new(
-                        testify(
-                            "target",
-                            strict,
-                            &self.given(),
-                            self.placement.as_ref(),
-                            &mut self.supervisor,
-                        )
-                        .await?,
+                        testify("target", strict, &self.given(), &self.placements, &mut self.supervisor)
+                            .await?,
                     ))
                 }
                 other => return Err(super::supervisor::unexpected(Ok(other))),
@@ -223,45 +238,131 @@ impl Target {
         self.plan.as_ref().map(|plan| self.environment.with(&plan.engine_env())).unwrap_or_default()
     }
 
-    async fn work(&mut self, command: Command, phase: Phase) -> Result<Event, Stop> {
+    /// What each rank fills or poisons before a case. Ranks of the initiator that meet here share one memory.
+    fn fillings(&self, case: &Case, epoch: u32) -> Vec<Command> {
+        let parts = self.plan.as_ref().map(|plan| plan.parts(case)).unwrap_or_default();
+        let of_rank = |rank: u32| {
+            let mut mine: Vec<(Part, End)> = Vec::new();
+            for part in parts.iter().filter(|part| part.peer == rank) {
+                if !mine.iter().any(|(known, _)| known.base == part.base) {
+                    mine.push((part.clone(), ends(part.case.op).1));
+                }
+            }
+            Command::Prepare { parts: mine, epoch }
+        };
+        (0..).zip(&self.supervisor.engines).map(|(rank, _)| of_rank(rank)).collect()
+    }
+
+    /// Has each rank compare what arrived there. The answers come in the order of the questions.
+    async fn verify(&mut self, checks: &[Check], epoch: u32) -> Result<Vec<Verified>, Stop> {
+        let of_rank = |rank: u32| {
+            let mine = checks.iter().filter(|check| check.part.peer == rank).cloned().collect();
+            Command::Verify { checks: mine, epoch }
+        };
+        let commands = (0..).zip(&self.supervisor.engines).map(|(rank, _)| of_rank(rank)).collect();
+        let mut found = Vec::new();
+        for event in self.work(commands, Phase::Verification).await? {
+            match event {
+                Event::Verified(verified) => found.push(verified.into_iter()),
+                other => return Err(wrong_event(&other)),
+            }
+        }
+        let next = |check: &Check| found.get_mut(check.part.peer as usize).and_then(Iterator::next);
+        let verified: Option<Vec<Verified>> = checks.iter().map(next).collect();
+        verified.ok_or_else(|| makes_no_sense("a rank that this side does not have".to_owned()))
+    }
+
+    async fn work(&mut self, commands: Vec<Command>, phase: Phase) -> Result<Vec<Event>, Stop> {
         let deadline = self.plan.as_ref().map_or(OPEN_DEADLINE, |plan| plan.memory_command());
-        self.supervisor.work(&command, phase, deadline).await
+        self.supervisor.work(&commands, phase, deadline).await
     }
 
     async fn open(&mut self, plan: Box<Plan>) -> Result<Message, Stop> {
+        if !plan.ranks_are_sound() {
+            return Err(makes_no_sense(format!("a plan of {} ranks", plan.ranks)));
+        }
+        self.begin_record(&plan)?;
         let environment = self.environment.with(&plan.engine_env());
-        self.plan = Some(plan.clone());
+        let ranks = plan.ranks as usize;
         let chooser = Chooser {
             role: Role::Target,
             wish: &plan.memory,
             own_gpus: &self.own_gpus,
             environment: &environment,
-            // On one host the initiator's engine has the first GPU.
-            number: usize::from(self.one_host),
+            // On one host the initiator's engines have the first GPUs.
+            numbers: if self.one_host { ranks..2 * ranks } else { 0..ranks },
             terminal: &self.terminal,
         };
-        let seat = chooser.choose(&mut self.supervisor).await?;
-        let environment = seats::environment(&seat, environment);
-        self.supervisor.engine =
-            Some(Engine::spawn(Role::Target, &environment, &self.terminal).map_err(Stop::Engine)?);
-        let agent = format!("kvwire-target-{}", std::process::id());
-        let command =
-            Command::Open { agent, nixl_lib: self.nixl_lib.clone(), polls: true, plan, seat: Box::new(seat) };
-        match self.supervisor.work(&command, Phase::Opening, OPEN_DEADLINE).await? {
-            Event::Opened(opened) => {
-                self.node.nixl = Some(opened.nixl);
-                self.placement = Some(opened.placement.clone());
-                Ok(Message::Opened(Box::new(TargetOpened {
-                    node: self.node.clone(),
-                    placement: opened.placement,
-                    region: opened.region,
-                    metadata: opened.metadata,
-                    phases: opened.phases,
-                })))
+        self.plan = Some(plan.clone());
+        let seats = chooser.choose(&mut self.supervisor).await?;
+        let environments: Vec<_> =
+            seats.iter().map(|seat| seats::environment(seat, environment.clone())).collect();
+        let engines = Engine::spawn_ranks(Role::Target, &environments, &self.terminal);
+        self.supervisor.engines = engines.map_err(Stop::Engine)?;
+        let commands = open_commands("target", true, self.nixl_lib.as_ref(), &plan, seats);
+        let events = self.supervisor.work(&commands, Phase::Opening, OPEN_DEADLINE).await?;
+        let OpenedSide { nixl, ranks, placements, phases } = opened(events)?;
+        self.own.node.nixl = Some(nixl);
+        self.placements.clone_from(&placements);
+        if let Some(record) = &mut self.record {
+            record.target(self.own.node.clone(), placements.clone(), &phases);
+        }
+        let (route, node) = (self.own.route.clone(), self.own.node.clone());
+        Ok(Message::Opened(Box::new(TargetOpened { route, node, placements, ranks, phases })))
+    }
+}
+
+/// The opening command of each rank of a side, which has a seat each.
+pub(crate) fn open_commands(
+    side: &str,
+    polls: bool,
+    nixl_lib: Option<&String>,
+    plan: &Plan,
+    seats: Vec<Seat>,
+) -> Vec<Command> {
+    let open = |(rank, seat): (u32, Seat)| Command::Open {
+        agent: format!("kvwire-{side}-{}-{rank}", std::process::id()),
+        nixl_lib: nixl_lib.cloned(),
+        polls,
+        rank,
+        plan: Box::new(plan.clone()),
+        seat: Box::new(seat),
+    };
+    (0..).zip(seats).map(open).collect()
+}
+
+/// What a side's engines said when they were open.
+pub(crate) struct OpenedSide {
+    pub(crate) nixl: NixlIdentity,
+    pub(crate) ranks: Vec<PeerRank>,
+    /// Where each rank sits.
+    pub(crate) placements: Vec<Placement>,
+    /// Phases of opening by name, with the time of the slowest rank in nanoseconds.
+    pub(crate) phases: Vec<(String, u64)>,
+}
+
+/// Puts together what the engines of a side said, rank by rank.
+///
+/// # Errors
+/// One said something else.
+pub(crate) fn opened(events: Vec<Event>) -> Result<OpenedSide, Stop> {
+    let (mut nixl, mut ranks, mut placements) = (None, Vec::new(), Vec::new());
+    let mut phases: Vec<(String, u64)> = Vec::new();
+    for (rank, event) in (0..).zip(events) {
+        let Event::Opened(opened) = event else { return Err(wrong_event(&event)) };
+        let Opened { nixl: loaded, placement, region, metadata, phases: took } = *opened;
+        nixl.get_or_insert(loaded);
+        ranks.push(PeerRank { rank, metadata, region });
+        placements.push(placement);
+        for (name, ns) in took {
+            match phases.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, slowest)) => *slowest = ns.max(*slowest),
+                None => phases.push((name, ns)),
             }
-            other => Err(wrong_event(&other)),
         }
     }
+    let nixl = nixl.ok_or_else(|| Stop::Confused("no engine is open".to_owned()))?;
+    Ok(OpenedSide { nixl, ranks, placements, phases })
 }
 
 impl Environment {

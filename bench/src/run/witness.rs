@@ -2,6 +2,7 @@
 //! log, and has the class of wire judged.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use checks::{Finding, Node, Status};
@@ -12,12 +13,13 @@ use super::stop::Stop;
 use super::supervisor::Supervisor;
 use crate::engine::Phase;
 use crate::engine::protocol::{Command, Event};
-use crate::plan::{Case, Plan};
+use crate::plan::{Part, Plan};
 use crate::proof::counters::{Reading, Sources};
 use crate::proof::ucx::findings;
 use crate::proof::{
-    Ability, CaseFacts, Class, Expected, GpusOfSides, Meets, Setting, Transport, expected, explain, judge,
-    limit, meets, out_of_reach, rails, strict_doubt, too_slow, two_copies, unproven, unusable_ports,
+    Ability, CaseFacts, Class, Expected, GpuOfSide, GpusOfSides, Meets, Setting, Transport, expected,
+    explain, judge, limit, meets, out_of_reach, rails, strict_doubt, too_slow, two_copies, unproven,
+    unusable_ports,
 };
 use crate::report::model::{CaseResult, CaseStatus, Placement};
 
@@ -47,7 +49,8 @@ impl Reader {
         if let Some(last) = &self.last {
             tokio::time::sleep(last.settle_time()).await;
         }
-        let reading = self.sources.read(supervisor.engine.as_ref().and_then(crate::engine::Engine::pid));
+        let engines: Vec<u32> = supervisor.engines.iter().filter_map(crate::engine::Engine::pid).collect();
+        let reading = self.sources.read(&engines);
         self.last = Some(reading.clone());
         reading
     }
@@ -58,32 +61,45 @@ pub(super) async fn testify(
     side: &str,
     strict: bool,
     given: &BTreeMap<String, String>,
-    placement: Option<&Placement>,
+    placements: &[Placement],
     supervisor: &mut Supervisor,
 ) -> Result<Testimony, Stop> {
-    supervisor.work(&Command::Mark, Phase::Evidence, DEADLINE).await?;
-    let Some(engine) = &supervisor.engine else {
+    settle_logs(supervisor).await?;
+    let Some(engine) = supervisor.engines.first() else {
         return Err(Stop::Confused("no engine is open".to_owned()));
     };
-    engine.settle_log().await;
-    let mut ability = Ability::of_this_host(engine.pid(), placement);
+    let mut ability = Ability::of_this_host(engine.pid(), placements);
     ability.environment.extend(given.iter().map(|(key, value)| (key.clone(), value.clone())));
     Ok(Testimony { ability, findings: logged(side, strict, supervisor, true) })
 }
 
-/// What UCX logged so far on this side, as findings.
+/// Waits until everything is read that the engines have logged.
+async fn settle_logs(supervisor: &mut Supervisor) -> Result<(), Stop> {
+    supervisor.work_all(&Command::Mark, Phase::Evidence, DEADLINE).await?;
+    for engine in &supervisor.engines {
+        engine.settle_log().await;
+    }
+    Ok(())
+}
+
+/// What UCX logged so far on this side, as findings. What several ranks logged is told once.
 fn logged(side: &str, strict: bool, supervisor: &Supervisor, run_went_on: bool) -> Vec<Finding> {
-    let Some(engine) = &supervisor.engine else { return Vec::new() };
-    let lines = engine.with_ucx_log(|log| log.trouble().to_vec());
+    let mut lines = Vec::new();
+    for engine in &supervisor.engines {
+        let own = engine.with_ucx_log(|log| log.trouble().to_vec());
+        let new: Vec<_> = own.into_iter().filter(|line| !lines.contains(line)).collect();
+        lines.extend(new);
+    }
     // An older UCX reports the variable of `--strict` as unused; `strict-not-possible` says so in more words.
     let ours = |text: &str| strict && text.ends_with(": UCX_PROTO_EMULATION_ENABLE");
     let lines: Vec<_> = lines.into_iter().filter(|line| !ours(&line.text)).collect();
     findings(side, &lines, run_went_on)
 }
 
-/// What was transferred between two readings of the counters.
-#[derive(Debug, Clone, Copy)]
+/// What a part transferred between two readings of the counters.
+#[derive(Debug, Clone)]
 pub(super) struct Moved {
+    pub(super) part: Part,
     pub(super) transfers: u64,
     pub(super) bytes: u64,
 }
@@ -95,8 +111,8 @@ pub(super) struct Witness {
     means: Option<Means>,
     initiator: Vec<Reading>,
     target: Vec<Reading>,
-    /// Speed of a copy in memory in bytes per second, by the bytes copied.
-    copies: BTreeMap<u64, f64>,
+    /// Speed of a copy in memory in bytes per second, rank by rank, by the bytes copied.
+    copies: BTreeMap<u64, Vec<f64>>,
 }
 
 /// Both sides' means, and what follows from them.
@@ -126,9 +142,8 @@ impl Witness {
         plan: &Plan,
         record: &mut Record,
     ) -> Result<(), Stop> {
-        let placement = record.result.placement.initiator.clone();
-        let ours =
-            testify("initiator", plan.strict, &plan.engine_env(), placement.as_ref(), supervisor).await?;
+        let placements = record.result.placement.initiator.clone().unwrap_or_default();
+        let ours = testify("initiator", plan.strict, &plan.engine_env(), &placements, supervisor).await?;
         let theirs = ask(supervisor, &Message::Testify).await?;
         let Message::Testimony(theirs) = theirs else { return Err(out_of_order()) };
         let nodes = &record.result.nodes;
@@ -176,11 +191,7 @@ impl Witness {
     pub(super) async fn after(&mut self, supervisor: &mut Supervisor) -> Result<(), Stop> {
         self.initiator.push(self.reader.read(supervisor).await);
         self.ask_target(supervisor).await?;
-        supervisor.work(&Command::Mark, Phase::Evidence, DEADLINE).await?;
-        if let Some(engine) = &supervisor.engine {
-            engine.settle_log().await;
-        }
-        Ok(())
+        settle_logs(supervisor).await
     }
 
     async fn ask_target(&mut self, supervisor: &mut Supervisor) -> Result<(), Stop> {
@@ -193,20 +204,27 @@ impl Witness {
         }
     }
 
-    /// Judges the case and notes what follows from it. `moved` is what was transferred between the readings.
+    /// Judges a part of a case and notes what follows from it. `moved` is what all parts moved between the readings: the
+    /// counters are those of the host. `name` is what findings call it.
     ///
     /// # Errors
-    /// The engine could not say how fast memory copies.
+    /// The engines could not say how fast memory copies.
     pub(super) async fn judge(
         &mut self,
         supervisor: &mut Supervisor,
-        case: &Case,
-        moved: Moved,
+        (name, part): (&str, &Part),
+        moved: &[Moved],
         result: &mut CaseResult,
         record: &mut Record,
     ) -> Result<(), Stop> {
-        let (Some(means), Some(engine)) = (&self.means, &supervisor.engine) else { return Ok(()) };
-        let logged = logged("initiator", record.result.plan.strict, supervisor, true);
+        let engine = supervisor.engines.get(part.rank as usize);
+        let (Some(means), Some(engine)) = (&self.means, engine) else { return Ok(()) };
+        let plan = &record.result.plan;
+        let logged = logged("initiator", plan.strict, supervisor, true);
+        let case = &part.case;
+        let same: Vec<&Moved> = moved.iter().filter(|moved| moved.part.case.op == case.op).collect();
+        let payload_bytes = same.iter().map(|moved| moved.bytes).sum();
+        let (initiator, target) = (means.initiator.of_rank(part.rank), means.target.of_rank(part.peer));
         let (transport, row) = engine.with_ucx_log(|log| {
             let table = log.table(case.op.ucx_name());
             let operation_bytes = match result.descriptors.posted {
@@ -216,73 +234,71 @@ impl Witness {
             let facts = CaseFacts {
                 op: case.op,
                 operation_bytes,
-                payload_bytes: moved.bytes,
-                transfers: moved.transfers,
-                depth: result.depth,
+                payload_bytes,
+                transfers: same.iter().map(|moved| moved.transfers).sum(),
+                depth: result.depth.saturating_mul(plan.ranks),
                 table,
                 endpoint: log.endpoint(),
                 initiator: self.initiator.as_slice().try_into().ok(),
                 target: self.target.as_slice().try_into().ok(),
                 one_network: means.one_network,
-                gpus: means.gpus(),
+                gpus: means.gpus(part, &same, payload_bytes),
             };
             (judge(&facts), table.and_then(|table| table.row(operation_bytes)).cloned())
         });
-        let setting = Setting {
-            initiator: &means.initiator,
-            target: &means.target,
-            given: &record.result.plan.ucx_env,
-            logged: &logged,
-        };
-        let name = case.to_string();
+        let setting =
+            Setting { initiator: &initiator, target: &target, given: &plan.ucx_env, logged: &logged };
         let verdict = meets(&transport, &means.expected);
         let found = match verdict {
-            Meets::Below => Some(explain(&name, &means.expected, &transport, &setting)),
-            Meets::Unknown => Some(unproven(&name, &transport, &setting)),
-            Meets::Yes | Meets::Anything => doubtful(&name, &transport),
+            Meets::Below => Some(explain(name, &means.expected, &transport, &setting)),
+            Meets::Unknown => Some(unproven(name, &transport, &setting)),
+            Meets::Yes | Meets::Anything => doubtful(name, &transport),
         };
         let found: Vec<Finding> =
-            found.into_iter().chain(rails(&name, &transport, row.as_ref(), &setting)).collect();
+            found.into_iter().chain(rails(name, &transport, row.as_ref(), &setting)).collect();
         if result.status == CaseStatus::Pass {
-            found.into_iter().for_each(|finding| note(record, &name, finding));
+            found.into_iter().for_each(|finding| note(record, name, finding));
         }
         if result.status == CaseStatus::Pass {
-            let copied = self.copied(supervisor, case, &transport).await?;
-            let means = self.means.as_ref();
-            result.limit = means.and_then(|means| limit(&transport, &means.initiator, &means.target, copied));
+            let copied = self.copied(supervisor, part, &transport).await?;
+            result.limit = limit(&transport, &initiator, &target, copied);
         }
         result.transport = Some(Transport { meets_expectation: verdict.stated(), ..transport });
         Ok(())
     }
 
-    /// How fast memory copies what one transfer moves, where that is what bounds the case. Each size is measured once.
+    /// How fast memory copies what one transfer moves, where that is what bounds a part. Each size is measured once, by all
+    /// ranks at once: they also share their memory when they transfer.
     async fn copied(
         &mut self,
         supervisor: &mut Supervisor,
-        case: &Case,
+        part: &Part,
         transport: &Transport,
     ) -> Result<Option<f64>, Stop> {
         if transport.class != Class::Shm {
             return Ok(None);
         }
-        let bytes = case.transfer_bytes(0);
-        if let Some(known) = self.copies.get(&bytes) {
-            return Ok(Some(*known));
-        }
-        match supervisor.work(&Command::CopySpeed { bytes }, Phase::Evidence, DEADLINE).await? {
-            Event::CopySpeed { bytes_per_s } => {
-                self.copies.insert(bytes, bytes_per_s);
-                Ok(Some(bytes_per_s))
+        let bytes = part.case.transfer_bytes(0);
+        let copies = match self.copies.entry(bytes) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let command = Command::CopySpeed { bytes };
+                let events = supervisor.work_all(&command, Phase::Evidence, DEADLINE).await?;
+                let speeds = events.into_iter().map(|event| match event {
+                    Event::CopySpeed { bytes_per_s } => Ok(bytes_per_s),
+                    other => Err(super::target::wrong_event(&other)),
+                });
+                unknown.insert(speeds.collect::<Result<_, _>>()?)
             }
-            other => Err(super::target::wrong_event(&other)),
-        }
+        };
+        Ok(copies.get(part.rank as usize).copied())
     }
 
     /// Notes what UCX logged on this side; on the other one too while it can be asked.
     pub(super) async fn close(&self, supervisor: &mut Supervisor, record: &mut Record) -> Result<(), Stop> {
         let (strict, wanted) = (record.result.plan.strict, record.result.plan.min_efficiency_percent);
         let mut found = too_slow(&record.result.cases, wanted);
-        found.extend(testify("initiator", strict, &BTreeMap::new(), None, supervisor).await?.findings);
+        found.extend(testify("initiator", strict, &BTreeMap::new(), &[], supervisor).await?.findings);
         if let Message::Testimony(theirs) = ask(supervisor, &Message::Testify).await? {
             found.extend(theirs.findings);
         }
@@ -327,8 +343,18 @@ fn doubtful(case: &str, transport: &Transport) -> Option<Finding> {
 }
 
 impl Means {
-    fn gpus(&self) -> GpusOfSides<'_> {
-        GpusOfSides { initiator: self.initiator.gpu_uuid(), target: self.target.gpu_uuid() }
+    /// The GPUs of a part, and which share of the payload of all parts in its direction, `moved`, each of them moves.
+    fn gpus(&self, part: &Part, moved: &[&Moved], payload_bytes: u64) -> GpusOfSides {
+        let of_side = |side: &'_ Ability, rank: u32, of: fn(&Part) -> u32| {
+            let uuid = side.gpu_of_rank(rank)?;
+            let on_it = moved.iter().filter(|moved| side.gpu_of_rank(of(&moved.part)) == Some(uuid));
+            let bytes: u64 = on_it.map(|moved| moved.bytes).sum();
+            Some(GpuOfSide { uuid: uuid.to_owned(), share: bytes as f64 / payload_bytes.max(1) as f64 })
+        };
+        GpusOfSides {
+            initiator: of_side(&self.initiator, part.rank, |part| part.rank),
+            target: of_side(&self.target, part.peer, |part| part.peer),
+        }
     }
 }
 

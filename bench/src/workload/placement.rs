@@ -49,15 +49,16 @@ fn cut(blocks: u32, permille: u32, chance: &mut Chance) -> Vec<(u32, u32)> {
 
 /// Lays the runs and the free blocks out in a random order; gives the block id of each of the prompt's blocks.
 fn scatter(runs: &[(u32, u32)], blocks: u32, share: u32, first: u32, chance: &mut Chance) -> Vec<u32> {
-    let mut order: Vec<Option<usize>> = (0..runs.len()).map(Some).collect();
-    order.extend(std::iter::repeat_n(None, (share - blocks) as usize));
+    // The runs by number, and a free block for each number beyond them.
+    let free = share - blocks;
+    let mut order: Vec<u32> = (0..runs.len() as u32 + free).collect();
     for last in (1..order.len()).rev() {
         order.swap(last, chance.below(last as u64 + 1) as usize);
     }
     let mut ids = vec![0; blocks as usize];
     let mut next = first;
     for item in order {
-        let Some((begin, count)) = item.and_then(|run| runs.get(run).copied()) else {
+        let Some((begin, count)) = runs.get(item as usize).copied() else {
             next += 1;
             continue;
         };

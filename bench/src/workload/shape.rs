@@ -9,6 +9,7 @@ use super::TokenCount;
 use super::placement::Placement;
 use crate::measure::units::ByteSize;
 use crate::memory::pattern::Block;
+use crate::plan::Op;
 
 /// What the regions of a layer hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -160,6 +161,28 @@ impl KvShape {
         self.kind == "sweep"
     }
 
+    /// Takes the place of `rank` on the initiator's side, and says with which rank of the target it exchanges.
+    ///
+    /// Where the initiator's side has more ranks than the target's, several of them meet one rank there, as in a
+    /// deployment. Where it has fewer, each rank here stands for the share that one rank of the target has of a larger
+    /// one. Of a sliced block each takes a slice of its own. Ranks that would write to the same bytes do not share a
+    /// target, nor do those with a staged buffer, of which engines keep one for each peer.
+    pub(crate) fn meet(&mut self, op: Op, rank: u32) -> u32 {
+        let (ours, theirs) = match op {
+            Op::Read => (self.decode_tp, self.prefill_tp),
+            Op::Write | Op::Both => (self.prefill_tp, self.decode_tp),
+        };
+        let (ours, theirs) = (u64::from(ours.max(1)), u64::from(theirs.max(1)));
+        let (source, destination) = (self.source.block_bytes.max(1), self.destination.block_bytes.max(1));
+        let slices = source.max(destination) / source.min(destination);
+        let apart = ours.max(theirs) / ours.min(theirs);
+        let slice = u64::from(rank) % apart * slices / apart;
+        let wider = if source > destination { &mut self.source } else { &mut self.destination };
+        wider.piece_offset = slice * self.piece_bytes;
+        let shared = ours > theirs && self.kind != "staged" && (op == Op::Read || apart == slices);
+        if shared { u32::try_from(u64::from(rank) * theirs / ours).unwrap_or(rank) } else { rank }
+    }
+
     /// Bytes of the regions on one side.
     pub(crate) fn region_bytes(&self, at: Where) -> u64 {
         self.regions() * self.blocks_in_pool() * self.side(at).block_bytes
@@ -258,18 +281,13 @@ impl KvShape {
             + side.piece_offset
     }
 
-    /// Byte ranges `(offset, length)` of every piece of the pool on one side, in the order of [`KvShape::index`].
+    /// Byte ranges `(offset, length)` of every piece of the pool on one side: region by region, block by block.
     pub(crate) fn all_pieces(&self, at: Where) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let (blocks, pieces) = (self.blocks_in_pool(), u64::from(self.pieces));
-        (0..self.regions() * blocks).flat_map(move |row| {
-            (0..pieces)
-                .map(move |piece| (self.offset(at, row / blocks, row % blocks, piece), self.piece_bytes))
+        let (side, pieces) = (self.side(at), u64::from(self.pieces));
+        (0..self.regions() * self.blocks_in_pool()).flat_map(move |row| {
+            let block = row * side.block_bytes + side.piece_offset;
+            (0..pieces).map(move |piece| (block + piece * side.piece_pitch, self.piece_bytes))
         })
-    }
-
-    /// Number of the piece in the list of all pieces.
-    fn index(&self, region: u64, block: u64, piece: u64) -> u64 {
-        (region * self.blocks_in_pool() + block) * u64::from(self.pieces) + piece
     }
 
     /// Calls `each` for every piece of one transfer in its order: region by region, in each the blocks of the prompt.
@@ -307,20 +325,20 @@ impl KvShape {
     ) {
         source.clear();
         destination.clear();
-        let pieces = u64::from(self.pieces);
+        let (blocks, pieces) = (self.blocks_in_pool(), u64::from(self.pieces));
         self.each_block(slot, placement, |_, region, from, to| {
-            let (from, to) = (self.index(region, u64::from(from), 0), self.index(region, u64::from(to), 0));
-            for piece in 0..pieces {
-                // The plan has made sure that all numbers fit.
-                source.push((from + piece) as i32);
-                destination.push((to + piece) as i32);
-            }
+            let first = |block: u32| (region * blocks + u64::from(block)) * pieces;
+            // The plan has made sure that all numbers fit.
+            let all = |first: u64| (first..first + pieces).map(|piece| piece as i32);
+            source.extend(all(first(from)));
+            destination.extend(all(first(to)));
         });
     }
 
     /// The pieces of one transfer as the data check sees them, less those in `claimed`.
     pub(crate) fn pieces_of(&self, slot: u32, placement: &Placement, claimed: &mut Claimed) -> Vec<Block> {
-        let mut blocks = Vec::new();
+        let most = usize::try_from(self.descriptors(slot)).unwrap_or(usize::MAX);
+        let mut blocks = Vec::with_capacity(most.min(claimed.left(self.pieces)));
         let pieces = u64::from(self.pieces);
         self.each_block(slot, placement, |_, region, from, to| {
             if !claimed.claim(region, u64::from(to)) {
@@ -374,20 +392,31 @@ impl KvShape {
 pub(crate) struct Claimed {
     blocks: u64,
     taken: Vec<bool>,
+    left: usize,
 }
 
 impl Claimed {
     /// Nothing is taken yet.
     pub(crate) fn none(shape: &KvShape) -> Self {
         let rows = usize::try_from(shape.regions() * shape.blocks_in_pool()).unwrap_or(0);
-        Self { blocks: shape.blocks_in_pool(), taken: vec![false; rows] }
+        Self { blocks: shape.blocks_in_pool(), taken: vec![false; rows], left: rows }
+    }
+
+    /// Pieces of blocks that nobody has taken.
+    fn left(&self, pieces: u32) -> usize {
+        self.left.saturating_mul(pieces as usize)
     }
 
     /// Takes a block; false when it was taken before.
     fn claim(&mut self, region: u64, block: u64) -> bool {
         let row = usize::try_from(region * self.blocks + block).ok();
         match row.and_then(|row| self.taken.get_mut(row)) {
-            Some(taken) => !std::mem::replace(taken, true),
+            Some(taken) if !*taken => {
+                *taken = true;
+                self.left -= 1;
+                true
+            }
+            Some(_) => false,
             None => false,
         }
     }

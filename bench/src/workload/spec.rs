@@ -18,8 +18,10 @@ use crate::plan::{Op, PlanError};
 const SPREAD: u64 = 2;
 /// And this many times the last-level cache.
 const CACHES: u64 = 2;
-/// NIXL and kvwire keep about this much for each descriptor of a prepared list, in bytes.
-pub(crate) const LIST_BYTES_PER_DESCRIPTOR: u64 = 160;
+/// NIXL keeps about this much for each descriptor of a prepared list, in bytes (`make bench-descriptors` measures both).
+const LIST_BYTES_PER_DESCRIPTOR: u64 = 48;
+/// NIXL, UCX and kvwire take about this much for each descriptor of a request in flight, in bytes; nearly all of it is UCX's.
+const REQUEST_BYTES_PER_DESCRIPTOR: u64 = 1300;
 /// Descriptors in the sweep that tells what one costs: sizes of one, in bytes.
 const SWEEP_SIZES: [u64; 5] = [2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10];
 /// Bytes of every case of the sweep.
@@ -377,7 +379,9 @@ impl KvRequest {
 /// Memory that one side needs for a shape: its pool, and what is kept for each descriptor.
 pub(crate) fn memory_of(shape: &KvShape) -> Option<u64> {
     let lists = shape.descriptors_in_pool().checked_mul(2 * LIST_BYTES_PER_DESCRIPTOR)?;
-    shape.footprint()?.checked_add(lists)
+    let in_flight: u64 = (0..shape.slots()).map(|slot| shape.descriptors(slot)).sum();
+    let requests = in_flight.checked_mul(REQUEST_BYTES_PER_DESCRIPTOR)?;
+    shape.footprint()?.checked_add(lists)?.checked_add(requests)
 }
 
 fn kind_of(pair: &RankPair) -> Workload {

@@ -10,6 +10,7 @@ use super::config::ConfigError;
 use super::rank::Deployment;
 use super::shape::Parts;
 use super::*;
+use crate::plan::Op;
 
 const PROMPTS: [u64; 4] = [1 << 10, 8 << 10, 32 << 10, 128 << 10];
 const MIB: f64 = 1048576.0;
@@ -578,6 +579,39 @@ fn the_longest_prompt_that_fits_does_and_one_block_more_does_not() {
     };
     assert!(memory(tokens) <= limit && memory(tokens + 16) > limit, "{tokens}");
     assert_eq!(request.longest_that_fits(&shape, 1 << 20), None);
+}
+
+/// Rank of the target, and offset of the slice in the wider block, for the first ranks of the initiator.
+fn meetings(op: Op, layout: Layout, prefill: u32, decode: u32) -> Vec<(u32, u64)> {
+    let shape = small(layout, prefill, decode, 1000, &[64]);
+    let meet = |rank: u32| {
+        let mut shape = shape.clone();
+        let peer = shape.meet(op, rank);
+        assert!(shape.fits(shape.footprint().unwrap()), "rank {rank}");
+        (peer, shape.source.piece_offset.max(shape.destination.piece_offset) / shape.piece_bytes)
+    };
+    (0..8).map(meet).collect()
+}
+
+#[test]
+fn ranks_meet_those_that_hold_their_heads() {
+    // gpt-oss-20b has 8 KV heads.
+    let own: Vec<(u32, u64)> = (0..8).map(|rank| (rank, 0)).collect();
+    assert_eq!(meetings(Op::Read, Layout::VllmSplit, 8, 8), own);
+    let shared = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)];
+    assert_eq!(meetings(Op::Read, Layout::VllmSplit, 4, 8), shared);
+    assert_eq!(meetings(Op::Write, Layout::VllmSplit, 8, 4), shared);
+    // The side with fewer ranks: each stands for the share of one rank across.
+    let split: Vec<(u32, u64)> = (0..8).map(|rank| (rank, u64::from(rank % 2))).collect();
+    assert_eq!(meetings(Op::Write, Layout::VllmSplit, 4, 8), split);
+    assert_eq!(meetings(Op::Read, Layout::VllmSplit, 8, 4), split);
+    // Sixteen ranks keep each head twice.
+    let repeated = [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)];
+    assert_eq!(meetings(Op::Read, Layout::VllmSplit, 4, 16), repeated);
+    let apart: Vec<u32> =
+        meetings(Op::Write, Layout::VllmSplit, 16, 4).into_iter().map(|(peer, _)| peer).collect();
+    assert_eq!(apart, (0..8).collect::<Vec<_>>(), "two of them would write to the same bytes");
+    assert_eq!(meetings(Op::Write, Layout::TrtllmStaged, 8, 4), own);
 }
 
 #[test]

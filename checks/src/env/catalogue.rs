@@ -54,7 +54,7 @@ pub struct Entry {
     pub kind: &'static str,
     /// The default, where it is known.
     pub default: &'static str,
-    /// The first version that has it, where it is known.
+    /// The first version that has it; `<=1.21` when it is in the oldest table that was read. Empty where it is not known.
     pub since: &'static str,
     /// The first version that has it no longer; `0`: none ever had it.
     pub until: &'static str,
@@ -66,6 +66,20 @@ pub struct Entry {
     pub source: &'static str,
     /// Why it matters; empty for the many that only UCX's makers need.
     pub why: &'static str,
+}
+
+impl Entry {
+    /// The versions that have it, for people; empty where only the source says when it was read.
+    pub fn versions(&self) -> String {
+        let since = self.since.strip_prefix("<=").map_or(self.since.to_owned(), |v| format!("{v} or before"));
+        match (since.as_str(), self.until, self.effect) {
+            (_, "0", _) | (_, _, Effect::UnknownName) => "never existed".to_owned(),
+            ("", "", _) => String::new(),
+            (since, "", _) => format!("since {since}"),
+            ("", until, _) => format!("until {until}"),
+            (since, until, _) => format!("since {since}, until {until}"),
+        }
+    }
 }
 
 /// All variables.

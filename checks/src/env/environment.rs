@@ -1,6 +1,6 @@
 //! The environment that a worker's process sees, with where every value comes from.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use super::launch::{Launch, Rule};
@@ -22,7 +22,7 @@ const SHOWN_CHARS_MAX: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Maps {
     /// Name to keys and values.
-    pub config: HashMap<String, Vec<(String, Rc<Node>)>>,
+    pub config: HashMap<String, BTreeMap<String, Rc<Node>>>,
 }
 
 /// What a variable is set to.
@@ -82,12 +82,16 @@ pub(super) enum Oddity {
     Twice,
     /// `${X}` in a value, which Kubernetes leaves as it is.
     ShellSyntax,
+    /// `$(X)` in a value, with an X that is not set before it: Kubernetes leaves it as it is.
+    Undefined(String),
 }
 
 /// All variables of a worker.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Environment {
     settings: Vec<Setting>,
+    /// Where each name stands in the list.
+    by_name: HashMap<String, usize>,
     /// Sources whose names the files do not state: `envFrom` of a Secret or of a ConfigMap that is elsewhere.
     pub open: Vec<Placed>,
     /// Variables that a patch takes away, and where.
@@ -103,7 +107,7 @@ pub(super) struct Environment {
 impl Environment {
     /// The setting of a variable.
     pub(super) fn get(&self, name: &str) -> Option<&Setting> {
-        self.settings.iter().find(|s| s.name == name)
+        self.by_name.get(name).and_then(|&i| self.settings.get(i))
     }
 
     /// The value of a variable, when the files say it.
@@ -124,19 +128,25 @@ impl Environment {
     fn set(&mut self, mut setting: Setting) {
         self.removed.retain(|r| r.text != setting.name);
         let is_full = self.settings.len() >= VARIABLES_MAX;
-        match self.settings.iter_mut().find(|s| s.name == setting.name) {
+        match self.by_name.get(&setting.name).and_then(|&i| self.settings.get_mut(i)) {
             Some(old) => {
                 setting.overrides.clone_from(&old.overrides);
                 setting.overrides.push((old.origin, old.span));
                 *old = setting;
             }
             None if is_full => self.is_cut = true,
-            None => self.settings.push(setting),
+            None => {
+                self.by_name.insert(setting.name.clone(), self.settings.len());
+                self.settings.push(setting);
+            }
         }
     }
 
     fn remove(&mut self, name: &str, span: Span) {
-        self.settings.retain(|s| s.name != name);
+        if let Some(at) = self.by_name.remove(name) {
+            self.settings.remove(at);
+            self.by_name.values_mut().filter(|i| **i > at).for_each(|i| *i -= 1);
+        }
         self.removed.push(Placed { text: name.to_owned(), span });
     }
 
@@ -206,6 +216,17 @@ impl Environment {
         }
     }
 
+    /// Adds a variable as a running process has it: its value is final.
+    pub(super) fn add_process(&mut self, name: &str, value: &str, span: Span) {
+        self.set(Setting {
+            name: name.to_owned(),
+            content: Content::Text(value.to_owned()),
+            origin: "process",
+            span,
+            overrides: Vec::new(),
+        });
+    }
+
     /// Adds an `env` that is a mapping of names to values, as profiles have.
     pub(super) fn add_map(&mut self, map: &Node, origin: &'static str) {
         for (key, value) in map.entries() {
@@ -243,14 +264,26 @@ impl Environment {
             self.oddities.push((name.to_owned(), value.span, Oddity::ShellSyntax));
         }
         let open = std::cell::Cell::new(false);
+        let undefined = std::cell::RefCell::new(None);
         let expanded = expand_references(text, &|name| match self.get(name).map(|s| &s.content) {
             Some(Content::Text(known)) => Some(known.clone()),
             Some(Content::Unknown(_)) => {
                 open.set(true);
                 None
             }
-            None => None,
+            None if self.open.is_empty() => {
+                undefined.borrow_mut().get_or_insert_with(|| name.to_owned());
+                None
+            }
+            // A Secret may define it.
+            None => {
+                open.set(true);
+                None
+            }
         });
+        if let Some(missing) = undefined.into_inner() {
+            self.oddities.push((name.to_owned(), value.span, Oddity::Undefined(missing)));
+        }
         if expanded.len() > text.len() {
             self.expanded += expanded.len();
         }
@@ -268,8 +301,8 @@ impl Environment {
         if let Some(reference) = from.get("configMapKeyRef") {
             let name = reference.text_of(&["name"]).unwrap_or("?");
             let key = reference.text_of(&["key"]).unwrap_or("?");
-            let found = maps.config.get(name).and_then(|entries| entries.iter().find(|(k, _)| k == key));
-            return match found.and_then(|(_, v)| v.text()) {
+            let found = maps.config.get(name).and_then(|entries| entries.get(key));
+            return match found.and_then(|v| v.text()) {
                 Some(text) => Content::Text(text.to_owned()),
                 None => Content::Unknown(format!("from ConfigMap {name}, which is not in the input")),
             };

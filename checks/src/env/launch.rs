@@ -92,6 +92,12 @@ impl Launch {
         Self::from_items(&items)
     }
 
+    /// Reads the arguments of a running process: nothing in them is for a shell any more.
+    pub(super) fn of_process(words: Vec<Word>, span: Span) -> Self {
+        let command = Command { assignments: Vec::new(), words, joined: Joined::First, conditional: false };
+        Self { span, commands: vec![command], ..Self::default() }.finish()
+    }
+
     /// Reads a script that is not in a list, as some charts have.
     pub(super) fn from_script(node: &Rc<Node>) -> Self {
         let Some(scalar) = node.scalar() else { return Self::default() };

@@ -9,6 +9,7 @@ mod kustomize;
 mod launch;
 mod lists;
 mod patch;
+mod process;
 mod report;
 mod rules;
 mod secret;
@@ -26,9 +27,11 @@ mod tests;
 
 use std::io::Read;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 pub use catalogue::{Catalogue, Effect, Entry, Owner, catalogue};
 pub use contract::{Check, Counts};
+pub use process::{PodProcesses, process_script};
 pub use report::{Report, SettingView, Switched, WorkerView};
 pub use rules::{RULES, Rule, rule, worse};
 pub use secret::text as without_secrets;
@@ -50,6 +53,12 @@ pub struct Options {
     pub versions: Versions,
     /// Rules that are switched off, and by whom.
     pub waivers: Vec<Waiver>,
+    /// kubectl, for kustomizations that are beyond the reader here; none where it is not installed.
+    pub kubectl: Option<PathBuf>,
+    /// Running pods that are judged by what arrived in their processes, and compared with the manifests.
+    pub pods: Vec<PodProcesses>,
+    /// What was found before: pods that could not be looked into.
+    pub found: Vec<Finding>,
 }
 
 /// Reads and judges the manifests below `paths`; `-` is `stdin`.
@@ -58,14 +67,19 @@ pub fn check(paths: &[PathBuf], stdin: &mut dyn Read, options: &Options) -> Repo
     let mut findings: Vec<(Finding, Span)> =
         sources.read(paths, stdin).into_iter().map(|f| (f, Span::default())).collect();
     let mut input = Input::default();
-    kustomize::read(&mut sources, &mut input, &mut findings);
+    kustomize::read(&mut sources, &mut input, options.kubectl.as_deref(), &mut findings);
     hide_secrets(&mut sources, &input.documents);
     let maps = config_maps(&input.documents);
     let mut hide = Vec::new();
-    let (workers, around) = find::workers(&input.documents, &maps, &mut hide);
+    let (mut workers, around) = find::workers(&input.documents, &maps, &mut hide);
     hide.into_iter().for_each(|span| sources.hide(span));
-    let scene =
-        rules::Scene { workers: &workers, around: &around, sources: &sources, given: options.versions };
+    findings.extend(options.found.iter().map(|found| (found.clone(), Span::default())));
+    for pod in &options.pods {
+        let (worker, finding) = find::of_process(pod, &mut sources);
+        findings.push((finding, Span::default()));
+        workers.extend(worker);
+    }
+    let scene = rules::Scene::new(&workers, &around, &sources, options.versions);
     findings.extend(rules::judge(&scene));
     if around.is_cut {
         let title = "more workers or variables than the limits: not all of them were looked at";
@@ -81,13 +95,26 @@ struct Input {
 }
 
 /// Reads the documents of one file, lists taken apart.
-fn documents_of(sources: &Sources, file: u32, findings: &mut Vec<(Finding, Span)>) -> Vec<Document> {
+fn documents_of(sources: &mut Sources, file: u32, findings: &mut Vec<(Finding, Span)>) -> Vec<Document> {
     let Some(source) = sources.file(file) else { return Vec::new() };
     let text = source.text.clone();
+    let name = source.name.clone();
     let (nodes, problems) = compose(&text, file, Limits::default());
+    sources.values += nodes.iter().map(|node| node.weight()).sum::<u64>();
+    if sources.values > source::VALUES_MAX {
+        let title = format!(
+            "{name}: all files together have more than {} values, and this one was left out",
+            source::VALUES_MAX
+        );
+        findings.push((Finding::new("yaml-limits", Status::Fail, title), Span { file, ..Span::default() }));
+        return Vec::new();
+    }
     let templated = text.contains("{{");
+    if problems.iter().any(|p| p.kind == ProblemKind::Syntax) && text.contains("Secret") {
+        hide_broken(sources, file, problems.iter().map(|p| p.span.line).max().unwrap_or(0));
+    }
     for problem in &problems {
-        findings.push((about(sources, problem, templated, &source.name), problem.span));
+        findings.push((about(sources, problem, templated, &name), problem.span));
     }
     let mut documents = Vec::new();
     for node in nodes {
@@ -128,6 +155,14 @@ fn about(sources: &Sources, problem: &Problem, templated: bool, name: &str) -> F
         .source(sources.span(problem.span))
 }
 
+/// A document that cannot be read may be a Secret: from its beginning on nothing is shown.
+fn hide_broken(sources: &mut Sources, file: u32, line: u32) {
+    let Some(source) = sources.file(file) else { return };
+    let first = (1..=line).rev().find(|l| source.line(*l).starts_with("---")).unwrap_or(1);
+    let end_line = source.line_count();
+    sources.hide(Span { file, line: first, end_line, ..Span::default() });
+}
+
 /// What a Secret holds is never shown.
 fn hide_secrets(sources: &mut Sources, documents: &[Document]) {
     for document in documents.iter().filter(|d| d.node.text_of(&["kind"]) == Some("Secret")) {
@@ -144,7 +179,8 @@ fn config_maps(documents: &[Document]) -> Maps {
     for document in documents.iter().filter(|d| d.node.text_of(&["kind"]) == Some("ConfigMap")) {
         let Some(name) = document.node.text_of(&["metadata", "name"]) else { continue };
         let entries = document.node.get("data").map_or(&[][..], |d| d.entries());
-        let entries = entries.iter().filter_map(|(k, v)| Some((k.text()?.to_owned(), v.clone()))).collect();
+        let entries =
+            entries.iter().filter_map(|(k, v)| Some((k.text()?.to_owned(), Rc::clone(v)))).collect();
         maps.config.insert(name.to_owned(), entries);
     }
     maps

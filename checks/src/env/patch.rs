@@ -33,24 +33,59 @@ pub(super) fn moved(node: &Rc<Node>, base: Span, literal: bool) -> Rc<Node> {
     Rc::new(out)
 }
 
-/// Applies a strategic merge patch.
-pub(super) fn strategic(target: &Rc<Node>, patch: &Rc<Node>) -> Option<Rc<Node>> {
-    merge("", target, patch, 0)
+/// Kinds whose lists Kubernetes merges by a key: those of its own workloads. Of a custom resource kustomize knows no
+/// keys and puts the patch's list in place of the other one.
+const MERGED_KINDS: &[&str] = &[
+    "Pod",
+    "Deployment",
+    "StatefulSet",
+    "DaemonSet",
+    "ReplicaSet",
+    "ReplicationController",
+    "Job",
+    "CronJob",
+    "PodTemplate",
+];
+
+/// Applies a strategic merge patch; none when it takes the object away.
+///
+/// # Errors
+/// A directive in a list whose key is not known.
+pub(super) fn strategic(target: &Rc<Node>, patch: &Rc<Node>) -> Result<Option<Rc<Node>>, String> {
+    let by_key = target.text_of(&["kind"]).is_some_and(|kind| MERGED_KINDS.contains(&kind));
+    if !by_key && has_directive_in_list(patch, false, 0) {
+        return Err("a $patch in a list of a custom resource needs its schema".to_owned());
+    }
+    Ok(merge("", target, patch, by_key, 0))
+}
+
+fn has_directive_in_list(node: &Node, in_list: bool, depth: u32) -> bool {
+    depth <= DEPTH_MAX
+        && ((in_list && node.get("$patch").is_some())
+            || node.items().iter().any(|item| has_directive_in_list(item, true, depth + 1))
+            || node.entries().iter().any(|(_, value)| has_directive_in_list(value, in_list, depth + 1)))
 }
 
 /// Lists that Kubernetes merges by a key, and the key. Other lists are replaced.
 fn merge_key(field: &str) -> &'static [&'static str] {
     match field {
-        "containers" | "initContainers" | "env" | "envs" | "volumes" | "resourceClaims" | "claims"
-        | "imagePullSecrets" | "components" | "pvcs" => &["name"],
-        "volumeMounts" => &["mountPath", "mountPoint"],
-        "ports" => &["containerPort", "port"],
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "env"
+        | "volumes"
+        | "resourceClaims"
+        | "imagePullSecrets" => &["name"],
+        "volumeMounts" => &["mountPath"],
+        "volumeDevices" => &["devicePath"],
+        "ports" => &["containerPort"],
+        "hostAliases" => &["ip"],
         _ => &[],
     }
 }
 
 /// None when the patch takes the node away.
-fn merge(field: &str, target: &Rc<Node>, patch: &Rc<Node>, depth: u32) -> Option<Rc<Node>> {
+fn merge(field: &str, target: &Rc<Node>, patch: &Rc<Node>, by_key: bool, depth: u32) -> Option<Rc<Node>> {
     if depth > DEPTH_MAX {
         return Some(Rc::clone(target));
     }
@@ -74,7 +109,7 @@ fn merge(field: &str, target: &Rc<Node>, patch: &Rc<Node>, depth: u32) -> Option
                     Some(i) if value.is_null() => {
                         entries.remove(i);
                     }
-                    Some(i) => match merge(name, &entries[i].1, value, depth + 1) {
+                    Some(i) => match merge(name, &entries[i].1, value, by_key, depth + 1) {
                         Some(merged) => entries[i].1 = merged,
                         None => {
                             entries.remove(i);
@@ -86,37 +121,46 @@ fn merge(field: &str, target: &Rc<Node>, patch: &Rc<Node>, depth: u32) -> Option
             }
             Some(target.with(Value::Map(entries)))
         }
-        (Value::List(old), Value::List(new)) if !merge_key(field).is_empty() => {
-            let mut items = old.clone();
-            let mut front = 0;
-            for item in new {
-                let keys = merge_key(field);
-                let name = keys.iter().find_map(|k| Some((k, item.text_of(&[k])?)));
-                let at =
-                    name.and_then(|(k, name)| items.iter().position(|old| old.text_of(&[k]) == Some(name)));
-                let deletes = item.text_of(&["$patch"]) == Some("delete");
-                match at {
-                    Some(i) if deletes => {
-                        items.remove(i);
-                    }
-                    Some(i) => {
-                        // `value` and `valueFrom` exclude each other: the patch's wins.
-                        let base = exclusive(&items[i], item);
-                        if let Some(merged) = merge("", &base, item, depth + 1) {
-                            items[i] = merged;
-                        }
-                    }
-                    None if deletes => {}
-                    None => {
-                        items.insert(front.min(items.len()), Rc::clone(item));
-                        front += 1;
-                    }
-                }
-            }
-            Some(target.with(Value::List(items)))
+        (Value::List(old), Value::List(new)) if by_key && !merge_key(field).is_empty() => {
+            Some(target.with(Value::List(merged_list(field, old, new, depth))))
         }
         _ => Some(Rc::clone(patch)),
     }
+}
+
+fn merged_list(field: &str, old: &[Rc<Node>], new: &[Rc<Node>], depth: u32) -> Vec<Rc<Node>> {
+    // `$patch: replace` as an item of its own: the patch's other items are the whole list.
+    let replaces =
+        |item: &Rc<Node>| item.text_of(&["$patch"]) == Some("replace") && item.entries().len() == 1;
+    if new.iter().any(replaces) {
+        return new.iter().filter(|item| !replaces(item)).cloned().collect();
+    }
+    let mut items = old.to_vec();
+    let mut front = 0;
+    for item in new {
+        let name = merge_key(field).iter().find_map(|k| Some((k, item.text_of(&[k])?)));
+        let at = name.and_then(|(k, name)| items.iter().position(|old| old.text_of(&[k]) == Some(name)));
+        let deletes = item.text_of(&["$patch"]) == Some("delete");
+        match at {
+            Some(i) if deletes => {
+                items.remove(i);
+                front = front.min(i);
+            }
+            Some(i) => {
+                // `value` and `valueFrom` exclude each other: the patch's wins.
+                let base = exclusive(&items[i], item);
+                if let Some(merged) = merge("", &base, item, true, depth + 1) {
+                    items[i] = merged;
+                }
+            }
+            None if deletes => {}
+            None => {
+                items.insert(front.min(items.len()), Rc::clone(item));
+                front += 1;
+            }
+        }
+    }
+    items
 }
 
 fn exclusive(old: &Rc<Node>, new: &Node) -> Rc<Node> {
@@ -152,8 +196,8 @@ pub(super) fn json(target: &Rc<Node>, operations: &Node) -> Result<Rc<Node>, Str
                 at_path(&base, path, &Edit::Put(&moved, true))?
             }
             "test" => match (find(&root, path), value) {
-                (Some(found), Some(value)) if found.text() == value.text() => root,
-                _ => return Err(format!("test {path} fails")),
+                (Some(found), Some(value)) if found.text().is_some() && found.text() == value.text() => root,
+                _ => return Err(format!("test {path} fails, or compares more than a text")),
             },
             other => return Err(format!("no such operation: {other}")),
         };

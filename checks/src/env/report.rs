@@ -1,5 +1,7 @@
 //! What the static check says, for every output format.
 
+use std::collections::{BTreeMap, HashMap};
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -32,9 +34,11 @@ pub struct Report {
     pub switched_off: Vec<Switched>,
     /// Files that were read.
     pub files: usize,
+    /// Processes of running pods that were judged.
+    pub processes: usize,
     /// Source lines by file and line, without secrets; for people, not in the JSON.
     #[serde(skip)]
-    pub lines: Vec<(String, u32, String)>,
+    pub lines: BTreeMap<(String, u32), String>,
 }
 
 /// One worker.
@@ -109,16 +113,19 @@ impl Report {
             found.push((finding, Span::default()));
         }
         found.sort_by_key(|(f, span)| (span.file, span.line, span.column, f.id.clone()));
+        let lines = found
+            .iter()
+            .filter_map(|(f, span)| {
+                let source = f.source.as_ref()?;
+                Some(((source.file.clone(), source.line), scene.sources.shown_line(span.file, source.line)?))
+            })
+            .collect();
         let all: Vec<Finding> = found.into_iter().map(|(f, _)| f).collect();
         let (findings, switched_off) = waive::apply(all, waivers, scene.sources);
-        let workers = scene.workers.iter().map(|w| view(scene, w, &findings)).collect();
+        let told = Told::of(&findings);
+        let workers = scene.workers.iter().map(|w| view(scene, w, &told)).collect();
         let checks = contract::checks(scene, &findings);
         let counts = contract::count(&checks);
-        let lines = findings
-            .iter()
-            .filter_map(|f| f.source.as_ref())
-            .filter_map(|s| Some((s.file.clone(), s.line, scene.sources.shown_line(&s.file, s.line)?)))
-            .collect();
         Self {
             schema: SCHEMA,
             verdict: contract::verdict(counts, judged),
@@ -127,7 +134,8 @@ impl Report {
             workers,
             findings,
             switched_off,
-            files: scene.sources.files().len(),
+            files: scene.sources.files().iter().filter(|source| !source.is_process).count(),
+            processes: scene.workers.iter().filter(|worker| worker.is_process).count(),
             lines,
         }
     }
@@ -144,18 +152,41 @@ impl Report {
 
     /// A source line for people.
     pub fn line(&self, file: &str, line: u32) -> Option<&str> {
-        self.lines.iter().find(|(f, l, _)| f == file && *l == line).map(|(_, _, text)| text.as_str())
+        self.lines.get(&(file.to_owned(), line)).map(String::as_str)
     }
 }
 
-fn view(scene: &Scene<'_>, worker: &Worker, findings: &[Finding]) -> WorkerView {
+/// What was found about workers, by their name and file.
+struct Told<'a>(HashMap<(&'a str, &'a str), (Status, bool)>);
+
+impl<'a> Told<'a> {
+    fn of(findings: &'a [Finding]) -> Self {
+        let mut told = HashMap::new();
+        for finding in findings {
+            let file = finding.source.as_ref().map_or("", |s| s.file.as_str());
+            for worker in &finding.workers {
+                let (worst, idle) = told.entry((worker.as_str(), file)).or_insert((Status::Ok, false));
+                if finding.status == Status::Skipped {
+                    *idle |= finding.id == "not-disaggregated";
+                } else {
+                    *worst = worse(*worst, finding.status);
+                }
+            }
+        }
+        Self(told)
+    }
+
+    /// The worst, and whether it moves no KV cache.
+    fn about(&self, worker: &str, file: &str) -> (Status, bool) {
+        let at = |file| self.0.get(&(worker, file)).copied().unwrap_or((Status::Ok, false));
+        let (here, anywhere) = (at(file), at(""));
+        (worse(here.0, anywhere.0), here.1 || anywhere.1)
+    }
+}
+
+fn view(scene: &Scene<'_>, worker: &Worker, told: &Told<'_>) -> WorkerView {
     let file = scene.sources.file(worker.span.file).map_or("", |f| f.name.as_str());
-    let about =
-        |f: &&Finding| f.workers.contains(&worker.name) && f.source.as_ref().is_none_or(|s| s.file == file);
-    let status = findings.iter().filter(about).filter(|f| f.status != Status::Skipped);
-    let status = status.fold(Status::Ok, |sum, f| worse(sum, f.status));
-    let idle =
-        findings.iter().filter(about).any(|f| f.id == "not-disaggregated" && f.status == Status::Skipped);
+    let (status, idle) = told.about(&worker.name, file);
     let status = if worker.is_judged() && !(idle && status == Status::Ok) { status } else { Status::Skipped };
     let decides = |name: &str| {
         super::catalogue::catalogue().get(name).is_some()

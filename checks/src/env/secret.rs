@@ -107,10 +107,16 @@ pub(super) fn is_secret_name(name: &str) -> bool {
 /// True for text that has the form of a known kind of credential.
 pub(super) fn is_credential(text: &str) -> bool {
     let prefixed = |prefix: &str, rest: usize| text.starts_with(prefix) && text.len() >= prefix.len() + rest;
-    if ["hf_", "ghp_", "gho_", "ghs_", "glpat-", "nvapi-", "sk-", "xoxb-", "xoxp-", "pypi-"]
+    // Wherever it stands: in a broken file anything may stand in front of it.
+    let inside = |prefix: &str| {
+        text.split(prefix).skip(1).any(|rest| {
+            rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || b"_-".contains(b)).count() >= 10
+        })
+    };
+    if ["hf_", "ghp_", "gho_", "ghs_", "glpat-", "nvapi-", "xoxb-", "xoxp-", "pypi-", "github_pat_"]
         .iter()
-        .any(|p| prefixed(p, 10))
-        || prefixed("github_pat_", 10)
+        .any(|p| inside(p))
+        || prefixed("sk-", 10)
         || (prefixed("AKIA", 16) && text.len() == 20)
         || (prefixed("eyJ", 20) && text.contains('.'))
         || text.contains("-----BEGIN")

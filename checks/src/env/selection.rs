@@ -6,7 +6,7 @@ use super::environment::{Environment, Maps};
 use super::launch::Launch;
 use super::shell;
 use super::worker::{Engine, Pod, Role};
-use super::yaml::{Limits, Node, Span, compose};
+use super::yaml::{Limits, Node, ProblemKind, Span, compose};
 
 /// The library that carries the KV cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,6 +37,8 @@ pub(super) struct Selection {
     pub params: Vec<(String, String, Span)>,
     /// What a role stands in: `kv_role`, `disaggregation-mode` in a ConfigMap.
     pub role: Option<(Role, String)>,
+    /// The configuration file of a TensorRT-LLM worker that names no backend; none when it does, or is not in the input.
+    pub unconfigured: Option<Span>,
     /// What must agree between the two sides: name, value, where.
     pub shared: Vec<(&'static str, String, Span)>,
 }
@@ -257,7 +259,10 @@ fn sglang(value: Value<'_>, env: &Environment, config: Option<&Node>, selection:
 /// TensorRT-LLM: the cache transceiver's backend in its configuration, and variables where that says DEFAULT.
 fn tensorrt_llm(env: &Environment, config: Option<&Node>, selection: &mut Selection) {
     let stated = config.and_then(|c| c.at(&["cache_transceiver_config", "backend"]));
-    let Some(backend) = stated.and_then(|n| n.text()) else { return };
+    let Some(backend) = stated.and_then(|n| n.text()) else {
+        selection.unconfigured = config.map(|c| c.span);
+        return;
+    };
     selection.disaggregated = Some(true);
     selection.from = "cache_transceiver_config.backend".to_owned();
     selection.span = stated.map_or(selection.span, |n| n.span);
@@ -294,17 +299,24 @@ fn config_file(value: Value<'_>, pod: &Pod, maps: &Maps) -> Option<Rc<Node>> {
     let mount =
         pod.mounts.iter().find(|(at, _)| at.text.trim_end_matches('/') == folder || at.text == path)?;
     let map = pod.config_volumes.iter().find(|(volume, _)| *volume == mount.1)?;
-    let (_, text) = maps.config.get(&map.1)?.iter().find(|(key, _)| key == file)?;
+    let text = maps.config.get(&map.1)?.get(file)?;
     embedded(text)
 }
 
 /// YAML inside a block of another YAML file, with positions in that file.
-pub(super) fn embedded(text: &Rc<Node>) -> Option<Rc<Node>> {
-    let scalar = text.scalar()?;
+fn embedded(text: &Rc<Node>) -> Option<Rc<Node>> {
+    embedded_all(text).0.into_iter().next()
+}
+
+/// All documents inside a block of another YAML file, and what is wrong with the text.
+pub(super) fn embedded_all(text: &Rc<Node>) -> (Vec<Rc<Node>>, Option<String>) {
+    let Some(scalar) = text.scalar() else { return (Vec::new(), None) };
+    let (documents, problems) = compose(&scalar.text, text.span.file, Limits::default());
     // Lines of a `|` block are lines of the file; for other scalars only the whole is known.
-    let mut documents = compose(&scalar.text, text.span.file, Limits::default()).0;
-    let root = (!documents.is_empty()).then(|| documents.swap_remove(0))?;
-    Some(super::patch::moved(&root, text.span, scalar.literal))
+    let documents =
+        documents.iter().map(|root| super::patch::moved(root, text.span, scalar.literal)).collect();
+    let problem = problems.into_iter().find(|p| p.kind != ProblemKind::DuplicateKey).map(|p| p.text);
+    (documents, problem)
 }
 
 fn read_config(config: &Node, selection: &mut Selection) {

@@ -1,6 +1,6 @@
 //! The files that are checked: found, read within limits, and shown line by line without their secrets.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use crate::{Finding, SourceSpan, Status};
 pub(super) const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of all files together.
 pub(super) const TOTAL_BYTES_MAX: u64 = 256 << 20;
+/// Values of all files together, aliases expanded: as many as the bytes may hold when they are written out.
+pub(super) const VALUES_MAX: u64 = 20_000_000;
 /// Files below the paths given.
 pub(super) const FILES_MAX: usize = 20_000;
 /// Folders inside each other.
@@ -34,13 +36,18 @@ pub(super) struct Source {
     lines: Vec<usize>,
     /// Lines that hold the data of a Secret.
     hidden: Vec<(u32, u32)>,
+    /// It is the environment of a running process and no file.
+    pub is_process: bool,
 }
 
 /// All texts that were read.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     files: Vec<Source>,
+    by_path: HashMap<PathBuf, u32>,
     bytes: u64,
+    /// Values in all files, aliases expanded.
+    pub(super) values: u64,
 }
 
 impl Sources {
@@ -48,8 +55,26 @@ impl Sources {
     pub(super) fn add(&mut self, name: String, path: Option<PathBuf>, text: &str) -> u32 {
         let mut lines = vec![0];
         lines.extend(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1));
-        self.files.push(Source { name, path, text: Rc::from(text), lines, hidden: Vec::new() });
-        u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
+        let index = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
+        self.by_path.extend(path.clone().map(|path| (path, index)));
+        self.files.push(Source {
+            name,
+            path,
+            text: Rc::from(text),
+            lines,
+            hidden: Vec::new(),
+            is_process: false,
+        });
+        index
+    }
+
+    /// Adds what a process was started with as if it were a text, so that findings can point into it.
+    pub(super) fn add_process(&mut self, name: String, text: &str) -> u32 {
+        let index = self.add(name, None, text);
+        if let Some(source) = self.files.get_mut(index as usize) {
+            source.is_process = true;
+        }
+        index
     }
 
     /// All files, by index.
@@ -72,11 +97,14 @@ impl Sources {
     /// A span as findings state it.
     pub(super) fn span(&self, span: Span) -> Option<SourceSpan> {
         let file = self.file(span.file)?;
-        (span.line > 0).then(|| SourceSpan {
+        // Lines within a block of text are counted from its first one: an odd line break may count too many.
+        let last = file.line_count();
+        let line = span.line.min(last);
+        (line > 0).then(|| SourceSpan {
             file: file.name.clone(),
-            line: span.line,
+            line,
             column: span.column,
-            end_line: span.end_line.max(span.line),
+            end_line: span.end_line.clamp(line, last),
             end_column: span.end_column,
         })
     }
@@ -97,8 +125,8 @@ impl Sources {
     }
 
     /// A line for people, without secrets.
-    pub(super) fn shown_line(&self, file: &str, line: u32) -> Option<String> {
-        let source = self.files.iter().find(|s| s.name == file)?;
+    pub(super) fn shown_line(&self, file: u32, line: u32) -> Option<String> {
+        let source = self.file(file)?;
         if line == 0 || line as usize > source.lines.len() {
             return None;
         }
@@ -145,8 +173,8 @@ impl Sources {
     /// The finding that says what is wrong with the file.
     pub(super) fn read_file(&mut self, path: &Path) -> Result<u32, Box<Finding>> {
         let name = path.display().to_string();
-        if let Some(i) = self.files.iter().position(|s| s.path.as_deref() == Some(path)) {
-            return Ok(u32::try_from(i).unwrap_or(u32::MAX));
+        if let Some(&index) = self.by_path.get(path) {
+            return Ok(index);
         }
         let fail = |e: std::io::Error| Box::new(unreadable(&name, &e.to_string()));
         let about = fs::metadata(path).map_err(fail)?;
@@ -159,7 +187,16 @@ impl Sources {
         self.accept(name, Some(path.to_owned()), bytes)
     }
 
-    fn accept(&mut self, name: String, path: Option<PathBuf>, bytes: Vec<u8>) -> Result<u32, Box<Finding>> {
+    /// Takes in what was read, when it is text within the limits, and returns its index.
+    ///
+    /// # Errors
+    /// The finding that says what is wrong with it.
+    pub(super) fn accept(
+        &mut self,
+        name: String,
+        path: Option<PathBuf>,
+        bytes: Vec<u8>,
+    ) -> Result<u32, Box<Finding>> {
         let size = bytes.len() as u64;
         if size > FILE_BYTES_MAX {
             return Err(Box::new(too_large(

@@ -32,6 +32,8 @@ pub struct Versions {
     pub nixl: Option<Version>,
     /// UCX.
     pub ucx: Option<Version>,
+    /// NCCL.
+    pub nccl: Option<Version>,
 }
 
 impl Versions {
@@ -40,7 +42,7 @@ impl Versions {
         let tag = image.and_then(|i| i.rsplit('/').next()).unwrap_or("").to_ascii_lowercase();
         let nixl = after(&tag, "nixl").or(given.nixl);
         let ucx = after(&tag, "ucx").or(given.ucx).or_else(|| nixl.and_then(bundled));
-        Self { nixl, ucx }
+        Self { nixl, ucx, nccl: after(&tag, "nccl").or(given.nccl) }
     }
 
     /// True, false, or not known: NIXL is at least this.

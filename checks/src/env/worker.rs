@@ -105,6 +105,27 @@ pub(super) enum SharedMemory {
     Host,
 }
 
+/// Pods that a pod wants on its own node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Neighbour {
+    /// Key, and the values that it may have; none for any.
+    pub labels: Vec<(String, Vec<String>)>,
+    /// It is not scheduled without them.
+    pub required: bool,
+    /// Where.
+    pub span: Span,
+}
+
+impl Neighbour {
+    /// True when it means a pod with these labels.
+    pub(super) fn means(&self, labels: &[(String, String)]) -> bool {
+        !self.labels.is_empty()
+            && self.labels.iter().all(|(key, values)| {
+                labels.iter().any(|(k, v)| k == key && (values.is_empty() || values.contains(v)))
+            })
+    }
+}
+
 /// What the pod gives to its container.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pod {
@@ -136,6 +157,16 @@ pub(super) struct Pod {
     pub annotations: Vec<(String, Placed)>,
     /// Nodes of one replica.
     pub nodes: u32,
+    /// Replicas; one where nothing is stated.
+    pub replicas: u32,
+    /// Labels by which other pods may ask to be near it.
+    pub labels: Vec<(String, String)>,
+    /// The node that it is bound to by name.
+    pub node: Option<Placed>,
+    /// Pods that it asks to share a node with.
+    pub beside: Vec<Neighbour>,
+    /// Files of settings that a ConfigMap brings: mount, name of the file.
+    pub settings_files: Vec<(Placed, &'static str)>,
     /// Selectors that say which GPU: values of node labels.
     pub node_labels: Vec<(String, String)>,
 }
@@ -161,6 +192,8 @@ pub(super) struct Worker {
     pub span: Span,
     /// Why the files do not state all of it; empty when they do.
     pub partial: Option<String>,
+    /// It is a process of a running pod, of which the environment and the command line are known and nothing else.
+    pub is_process: bool,
     /// The image.
     pub image: Option<Placed>,
     /// How it is started.

@@ -89,6 +89,21 @@ impl Evidence {
         out
     }
 
+    /// Every capture of a text that holds several, one after the other.
+    ///
+    /// # Errors
+    /// One of them is no capture, of another major version, too large, or cut short.
+    pub fn all_from_captures(text: &str) -> Result<Vec<Self>, CaptureError> {
+        let starts: Vec<usize> = std::iter::once(0)
+            .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+            .filter(|at| text[*at..].starts_with(MAGIC))
+            .collect();
+        let ends = starts.iter().skip(1).copied().chain([text.len()]);
+        let all: Result<Vec<Self>, _> =
+            starts.iter().zip(ends).map(|(start, end)| Self::from_capture(&text[*start..end])).collect();
+        all.and_then(|all| if all.is_empty() { Err(CaptureError::NotACapture) } else { Ok(all) })
+    }
+
     /// From text. What came before the first line of the capture (messages of a login shell) is passed over.
     ///
     /// # Errors
@@ -208,6 +223,16 @@ mod tests {
     fn every_kind_of_entry_survives_the_way() {
         let evidence = one_of_each();
         assert_eq!(Evidence::from_capture(&evidence.to_capture()), Ok(evidence));
+    }
+
+    #[test]
+    fn several_captures_in_one_text_are_told_apart() {
+        let (one, mut other) = (one_of_each(), one_of_each());
+        other.add("/t", Entry::Text("kvwire.capture/1 is no header here\n".into()));
+        let text = one.to_capture() + &other.to_capture();
+        assert_eq!(Evidence::all_from_captures(&text), Ok(vec![one, other]));
+        assert_eq!(Evidence::all_from_captures("x"), Err(CaptureError::NotACapture));
+        assert_eq!(Evidence::all_from_captures(&text[..text.len() - 2]), Err(CaptureError::CutShort));
     }
 
     #[test]

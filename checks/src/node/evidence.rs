@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::env::without_secrets;
+
 /// One thing that was read, or tried to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
@@ -54,6 +56,9 @@ impl Access {
     }
 }
 
+/// Where a capture notes what was looked at: `pod NAME`.
+pub(super) const PLACE: &str = "probe:place";
+
 /// Lines kept of a text file.
 pub(super) const LINES_MAX: usize = 400;
 /// Bytes kept of any file.
@@ -76,11 +81,27 @@ impl Evidence {
         Self { entries: BTreeMap::new(), gathered_by: gathered_by.into() }
     }
 
-    /// Adds what was read at `path`. Above [`ENTRIES_MAX`] nothing is added any more.
+    /// Adds what was read at `path`. Above [`ENTRIES_MAX`] nothing is added any more. What looks like a credential in a
+    /// variable is left out, whoever read it: evidence is printed, saved and sent.
     pub fn add(&mut self, path: impl Into<String>, entry: Entry) {
+        let path = path.into();
+        let entry = match entry {
+            Entry::Text(text) if path.starts_with("env:") => Entry::Text(without_secrets(&text)),
+            other => other,
+        };
         if self.entries.len() < ENTRIES_MAX {
-            self.entries.insert(path.into(), entry);
+            self.entries.insert(path, entry);
         }
+    }
+
+    /// Notes what was looked at, for those who judge it elsewhere: `pod NAME`.
+    pub fn set_place(&mut self, place: &str) {
+        self.add(PLACE, Entry::Text(format!("{place}\n")));
+    }
+
+    /// What was looked at, where that was noted.
+    pub fn place(&self) -> Option<&str> {
+        self.text(PLACE)
     }
 
     /// Everything, sorted by path.
@@ -166,6 +187,15 @@ mod tests {
         evidence.add("/sys/ab", Entry::Missing);
         let below: Vec<_> = evidence.below("/sys/a").map(|(path, _)| path).collect();
         assert_eq!(below, ["/sys/a/1"]);
+    }
+
+    #[test]
+    fn a_credential_in_a_variable_is_never_kept() {
+        let mut evidence = Evidence::new("test");
+        evidence.add("env:NIXL_ETCD_ENDPOINTS", Entry::Text("http://user:pass@etcd:2379\n".into()));
+        evidence.add("env:UCX_TLS", Entry::Text("rc,cuda_copy\n".into()));
+        assert!(!evidence.to_capture().contains("pass@"), "{}", evidence.to_capture());
+        assert_eq!(evidence.variable("UCX_TLS"), Some("rc,cuda_copy"));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::evidence::{Entry, Evidence};
+use super::evidence::{Entry, Evidence, PLACE};
 
 /// Files of which nothing but their being there is needed.
 const SECRET_FILES: [&str; 4] =
@@ -47,7 +47,11 @@ impl Mask {
             let kept: Vec<&str> = text.split_whitespace().filter(|word| word.contains("iommu")).collect();
             return kept.join(" ") + "\n";
         }
-        if SECRET_FILES.contains(&path) {
+        if SECRET_FILES.contains(&path) || path == PLACE {
+            return format!("masked-{}\n", self.number(text.trim()));
+        }
+        // A URL names a host, however it is written.
+        if path.starts_with("env:") && text.contains("://") {
             return format!("masked-{}\n", self.number(text.trim()));
         }
         if path.ends_with("/information") {
@@ -87,6 +91,9 @@ impl Mask {
         }
         if is_guid(word) {
             return guid(u64::from(self.number(word)));
+        }
+        if is_cluster(word) {
+            return format!("{:032x}", self.number(word));
         }
         if let Some(hex) = word.strip_prefix("GPU-") {
             return format!("GPU-masked-{}", self.number(hex));
@@ -133,6 +140,14 @@ fn is_guid(word: &str) -> bool {
         && parts.iter().all(|part| part.len() == 4 && part.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
+/// The UUID of an NVLink cluster, with or without its dashes; that of no cluster is zeros and stays.
+fn is_cluster(word: &str) -> bool {
+    let digits = word.bytes().filter(|byte| *byte != b'-');
+    digits.clone().count() == 32
+        && digits.clone().all(|byte| byte.is_ascii_hexdigit())
+        && digits.clone().any(|byte| byte != b'0')
+}
+
 fn guid(number: u64) -> String {
     [48, 32, 16, 0].map(|shift| format!("{:04x}", number >> shift & 0xffff)).join(":")
 }
@@ -152,10 +167,23 @@ mod tests {
         add("/gids/2", "fec0:0000:0000:0007:f652:14ff:fe01:0203\n");
         add("/gids/3", "fec0:0000:0000:0007:0000:0000:0000:0009\n");
         add("/note", "node-17.example has 192.168.1.2, GPU-12ab-34 and f452:1403:0012:3456\n");
+        add("env:NIXL_ETCD_ENDPOINTS", "http://etcd.example.org:2379\n");
+        add("/z/fabric", "cluster 0123456789abcdef0123456789abcdef\n");
         add("/sys/x", "0000:17:00.0 and 32.0 GT/s\n");
         let masked = evidence.masked();
         let text = masked.to_capture();
-        for secret in ["node-17", "c0a8", "192.168", "12ab", "1403", "f652:14ff", "secret", "0007"] {
+        for secret in [
+            "node-17",
+            "c0a8",
+            "192.168",
+            "12ab",
+            "1403",
+            "f652:14ff",
+            "secret",
+            "0007",
+            "89abcdef0123",
+            "example",
+        ] {
             assert!(!text.contains(secret), "{secret} is still in\n{text}");
         }
         let gid = |at: u32| masked.text(&format!("/gids/{at}")).unwrap().parse::<Ipv6Addr>().unwrap();

@@ -5,6 +5,7 @@
 
 mod capture;
 mod device;
+mod ethtool;
 mod evidence;
 pub mod expectation;
 mod gather;
@@ -34,6 +35,7 @@ pub use shell::script;
 pub fn gather(version: &str) -> Evidence {
     let mut evidence = gather::machine(version);
     verbs::probe(&mut evidence);
+    ethtool::probe(&mut evidence);
     nvml::probe(&mut evidence);
     evidence
 }

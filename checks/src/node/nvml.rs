@@ -1,30 +1,45 @@
-//! Asks NVML, where it is installed, about NVLink.
+//! Asks NVML, where it is installed, about NVLink and its fabric.
 
 use std::fmt::Write as _;
 
 use super::evidence::{Entry, Evidence};
 use crate::nvml;
 
-/// Adds `probe:nvml/links`, or `probe:nvml/error` with the reason. Without a driver nothing is loaded.
+/// NVML's unit of speed, in bytes per second.
+const MB: u64 = 1_000_000;
+
+/// Adds `probe:nvml/links` and `probe:nvml/fabric`, or `probe:nvml/error` with the reason. Without a driver nothing is
+/// loaded.
 pub(super) fn probe(evidence: &mut Evidence) {
     if evidence.text("/proc/driver/nvidia/version").is_none() && !nvml::is_named() {
         return;
     }
-    match nvml::shared().map_err(str::to_owned).and_then(nvml::Nvml::gpus) {
-        Ok(gpus) => evidence.add("probe:nvml/links", Entry::Text(lines(&gpus))),
+    let asked = nvml::shared().map_err(str::to_owned);
+    match asked.and_then(|nvml| Ok((nvml.gpus()?, nvml.fabrics()?))) {
+        Ok((gpus, fabrics)) => {
+            evidence.add("probe:nvml/links", Entry::Text(links(&gpus)));
+            evidence.add("probe:nvml/fabric", Entry::Text(fabric(&fabrics)));
+        }
         Err(error) => evidence.add("probe:nvml/error", Entry::Text(format!("{error}\n"))),
     }
 }
 
-/// A line for each NVLink: `gpu 0 link 3 active, errors 0`. Links that a GPU does not have are left out.
-fn lines(gpus: &[nvml::Gpu]) -> String {
+/// A line for each NVLink: `gpu 0 link 3 active, 26562 MB/s, errors 0`. Links that a GPU does not have are left out.
+fn links(gpus: &[nvml::Gpu]) -> String {
     let mut lines = String::new();
     for gpu in gpus {
         for link in &gpu.links {
             let state = if link.active { "active" } else { "down" };
+            let speed = link.bytes_per_s.map_or(String::new(), |speed| format!(" {} MB/s,", speed / MB));
             // Writing to a String cannot fail.
-            let _ = writeln!(lines, "gpu {} link {} {state}, errors {}", gpu.index, link.number, link.errors);
+            let (number, errors) = (link.number, link.errors);
+            let _ = writeln!(lines, "gpu {} link {number} {state},{speed} errors {errors}", gpu.index);
         }
     }
     lines
+}
+
+/// A line for each GPU: `gpu 0 state completed, …`.
+fn fabric(fabrics: &[String]) -> String {
+    fabrics.iter().enumerate().map(|(gpu, fabric)| format!("gpu {gpu} {fabric}\n")).collect()
 }

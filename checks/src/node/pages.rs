@@ -103,7 +103,7 @@ pub const PAGES: &[Page] = pages! {
         "Ports of different subnets or link layers are active, and UCX may pair ports that cannot reach each other.",
         "cat /sys/class/infiniband/*/ports/*/gids/0", "Set UCX_NET_DEVICES to the ports of the fabric that both sides share.", User;
     "roce-congestion", "Retransmissions and congestion marks on RoCE",
-        "The network loses or delays packets: PFC or ECN is not set up end to end.",
+        "The network loses or delays packets: PFC or ECN is not set up end to end. Pauses by priority (PFC) are normal; discards are not.",
         "cat /sys/class/infiniband/*/ports/*/hw_counters/out_of_sequence; ethtool -S DEV", "See whether the counters rise during a run; then have the switches' PFC and ECN looked at.", Admin;
     "efa-ucx", "UCX on Amazon EFA",
         "UCX uses EFA from 1.19 on and without emulation from 1.20 on; engines take the UCX backend unless told otherwise.",
@@ -122,7 +122,7 @@ pub const PAGES: &[Page] = pages! {
     "nvlink", "State and errors of NVLinks",
         "A link did not train, or has errors.", "nvidia-smi nvlink -s; nvidia-smi nvlink -e", "Have the node drained and the GPU or switch looked at.", Admin;
     "nvlink-fabric", "The NVLink fabric between nodes",
-        "The fabric manager has not completed, or the two nodes are of different cliques.",
+        "The fabric manager has not completed, a switch or route is degraded, or the two nodes are of different cliques. Without NVML or nvidia-smi it cannot be known.",
         "nvidia-smi -q | grep -A6 Fabric", "Have the fabric manager and IMEX looked at; place both sides in one clique.", Admin;
     "imex-channels", "IMEX channels",
         "NVLink between nodes, and between containers with separate process ids, needs a channel that may be opened.",
@@ -142,6 +142,9 @@ pub const PAGES: &[Page] = pages! {
     "memlock", "Locked memory",
         "RDMA locks the memory that it registers. The limit is too small, and the process lacks CAP_IPC_LOCK.",
         "ulimit -l; grep CapEff /proc/self/status", "Add IPC_LOCK to the container's capabilities.", User;
+    "capabilities", "Capabilities of the process",
+        "Linux grants single rights of root. IPC_LOCK lifts the limit of locked memory, SYS_PTRACE lets processes copy from each other where Yama forbids it.",
+        "grep CapEff /proc/self/status; capsh --decode=HEX", "Add what is needed under securityContext.capabilities.add; IPC_LOCK is enough for RDMA.", User;
     "shm-size", "Shared memory",
         "Containers get 64 MiB in /dev/shm unless more is mounted; UCX needs 16 MiB free and engines far more.",
         "df -h /dev/shm", "Mount an emptyDir with medium: Memory at /dev/shm.", User;
@@ -173,19 +176,38 @@ pub const PAGES: &[Page] = pages! {
     "nixl-memory", "Registration of host memory",
         "The limit of locked memory is too small.", "ulimit -l", "See memlock.", User;
     "nixl-gpu-memory", "Registration of GPU memory",
-        "This check registers host memory alone.", "kvwire pair", "Nothing.", Nobody;
+        "UCX has no CUDA module, or UCX_TLS leaves cuda_copy out, or GPU and driver do not fit together. Skipped where there is no GPU to try with.",
+        "UCX_LOG_LEVEL=info kvwire check nixl --verbose; ls *nixl_cu*.libs/ucx/libuct_cuda*", "Add cuda_copy to UCX_TLS, or use a NIXL whose UCX has its CUDA module.", User;
     "nixl-loopback", "A transfer within one process",
         "NIXL loads and starts and the bytes do not arrive, or kvwire is not in the pod to try.",
         "kvwire check nixl --verbose", "Read the UCX lines; copy kvwire into the pod with the command given.", User;
     "ucx-transports", "Transports that UCX offers",
         "The node has a usable RDMA device and UCX does not offer it: its IB module or the provider library is missing.",
         "ucx_info -d | grep Transport", "See libraries-rdma.", User;
+    "process-environment", "Which process of a pod was judged",
+        "A start script may change the environment between the pod's first process and the engine. Where the engine's may not be read, or no engine runs, only the first process was judged, or none.",
+        "kubectl exec POD -- sh -c 'tr \"\\0\" \"\\n\" </proc/1/environ'", "Name the worker's container with --container, and look once the engine runs.", User;
+    "process-unmatched", "A pod that fits several workers of the manifest",
+        "Neither its name, its container nor its role says which worker of the manifest it runs.",
+        "kubectl get pod POD --show-labels", "Give the manifest of that worker alone, or name its container with --container.", User;
+    "declared-missing", "A variable that the manifest declares is not in the running process",
+        "An operator or chart drops it on the way, the pod is older than the manifest, or a start script unsets it.",
+        "kubectl get pod POD -o yaml; kubectl exec POD -- sh -c 'tr \"\\0\" \"\\n\" </proc/1/environ'", "Where the pod's YAML lacks it, state it at a level that the operator passes on; where it has it, mend the start script; else restart the pod.", User;
+    "declared-changed", "A variable arrived with another value than the manifest declares",
+        "Another level overrides it, the pod is older than the manifest, or a start script changes it.",
+        "kubectl get pod POD -o yaml; kubectl exec POD -- sh -c 'tr \"\\0\" \"\\n\" </proc/1/environ'", "Restart the pod if the manifest is newer; else state the value at the level that wins.", User;
+    "declared-arrived", "How much of what is declared arrived in the process",
+        "Counts what is in the process as the manifest declares it; what is missing or changed has a finding of its own.",
+        "kubectl exec POD -- sh -c 'tr \"\\0\" \"\\n\" </proc/1/environ'", "Nothing.", Nobody;
+    "undeclared", "Variables that decide the wire and stand in no manifest",
+        "The image, an operator or a start script sets them; they change when these do.",
+        "docker image inspect IMAGE (Config.Env); kubectl get pod POD -o yaml", "Declare those that matter.", User;
     "nodes-differ", "Two nodes that are not alike",
         "The two sides run on nodes of different kind, driver, firmware or limits.",
-        "kvwire check node on both", "Schedule both sides on one kind of node, or make sure that the difference is meant.", Admin;
+        "kvwire check node  # on both", "Schedule both sides on one kind of node, or make sure that the difference is meant.", Admin;
     "rdma-expected", "RDMA is expected and one side cannot use it",
-        "UCX is allowed nothing but RDMA, and one side has no usable device or no active port.",
-        "kvwire check node on that side", "Mend the finding that is named, or allow another transport.", User;
+        "The run is to use RDMA (--expect rdma, or a UCX_TLS that allows nothing else), and one side has no usable device or no active port.",
+        "kvwire check node  # on that side", "Mend the finding that is named, or allow another transport and expect no RDMA.", User;
 };
 
 #[cfg(test)]
@@ -238,6 +260,8 @@ mod tests {
         let ids: BTreeSet<&str> = PAGES.iter().map(|page| page.id).collect();
         assert_eq!(ids.len(), PAGES.len(), "an id has two pages");
         let sources = [
+            include_str!("expectation.rs"),
+            include_str!("judge/fabric.rs"),
             include_str!("judge/gid.rs"),
             include_str!("judge/gpu.rs"),
             include_str!("judge/libraries.rs"),
@@ -248,8 +272,12 @@ mod tests {
             include_str!("judge/topology.rs"),
         ];
         let named = sources.iter().flat_map(|source| {
-            let rest = source.split("let id = \"").skip(1).chain(source.split("const ID: &str = \"").skip(1));
-            rest.filter_map(|rest| rest.split('"').next())
+            let code = source.split("#[cfg(test)]").next().unwrap_or(source);
+            let forms = ["let id = \"", "ID: &str = \"", "Finding::new(\"", "Finding::new(\n            \""];
+            forms
+                .into_iter()
+                .flat_map(|form| code.split(form).skip(1).filter_map(|rest| rest.split('"').next()))
+                .collect::<Vec<_>>()
         });
         let mut seen = 0;
         for id in named {

@@ -1,5 +1,5 @@
 //! The same reading as a shell script, for a pod whose image has no kvwire. It needs a POSIX shell with `readlink` and
-//! `df`; `od` and `nvidia-smi` are used where they are. busybox is enough. It writes nothing but its output.
+//! `df`; `od`, `ethtool`, `sed` and `nvidia-smi` are used where they are. busybox is enough. It writes nothing but its output.
 
 use std::fmt::Write as _;
 
@@ -39,10 +39,18 @@ g=; while read -r l; do case $l in 0::*) g=${l#0::};; esac; done 2>/dev/null <"$
 case $g in *..*) g=;; esac
 while [ ${#g} -gt 1 ]; do text "$R/sys/fs/cgroup$g/cpu.max"; text "$R/sys/fs/cgroup$g/cpu.stat"; g=${g%/*}; done
 if [ -z "$R" ]; then
+if command -v ethtool >/dev/null 2>&1; then
+ for d in $(cat /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/* 2>/dev/null | sort -u); do
+  q=$(ethtool -S "$d" 2>/dev/null | sed -n 's/^ *\([a-z_]*prio[a-z0-9_]*\): *\([0-9]*\)$/\1 \2/p' | sed -n '/pause/p;/discard/p')
+  [ -n "$q" ] && { echo "T probe:ethtool/$d"; printf '%s\n' "$q" | while IFS= read -r l; do printf ' %s\n' "$l"; done; }
+ done
+fi
 s=$(df -Pk /dev/shm 2>/dev/null) && set -- ${s##*"$L"} && printf 'T probe:shm\n total_kib %s\n available_kib %s\n' "$2" "$4"
 if command -v nvidia-smi >/dev/null 2>&1; then
  q=$(nvidia-smi --query-gpu=index,uuid,pci.bus_id,name,driver_version,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max --format=csv,noheader,nounits 2>/dev/null) && {
  echo 'T probe:nvidia-smi'; printf '%s\n' "$q" | while IFS= read -r l; do printf ' %s\n' "$l"; done; }
+ q=$(nvidia-smi -q 2>/dev/null | sed -n '/^    Fabric *$/,/^    [A-Za-z]/p') && [ -n "$q" ] && {
+  echo 'T probe:nvidia-smi-fabric'; printf '%s\n' "$q" | while IFS= read -r l; do printf ' %s\n' "$l"; done; }
  q=$(nvidia-smi nvlink -s 2>/dev/null) && { echo 'T probe:nvidia-smi-nvlink'; printf '%s\n' "$q" | while IFS= read -r l; do printf ' %s\n' "$l"; done; }
 fi
 fi

@@ -39,6 +39,7 @@ pub(super) const WANTED: &[(How, &str)] = &[
     (How::Text, "/proc/self/limits"),
     (How::Text, "/proc/self/status"),
     (How::Text, "/proc/self/cgroup"),
+    (How::Text, "/proc/sys/kernel/yama/ptrace_scope"),
     (How::Link, "/proc/self/ns/net"),
     (How::Link, "/proc/self/ns/pid"),
     (How::Link, "/proc/self/ns/ipc"),

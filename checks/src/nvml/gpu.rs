@@ -5,6 +5,7 @@ use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::error::NvmlError;
 
 use super::Opened;
+use super::fabric::fabric;
 
 /// GPUs asked, at most.
 const GPUS_MAX: u32 = 64;
@@ -102,6 +103,10 @@ pub struct LinkTraffic {
 
 pub(super) fn all(opened: &Opened) -> Result<Vec<Gpu>, NvmlError> {
     devices(opened)?.iter().map(|device| one(opened, device)).collect()
+}
+
+pub(super) fn fabrics(opened: &Opened) -> Result<Vec<String>, NvmlError> {
+    Ok(devices(opened)?.iter().map(|device| fabric(&opened.library, device)).collect())
 }
 
 pub(super) fn traffic(opened: &Opened) -> Result<Vec<Traffic>, NvmlError> {

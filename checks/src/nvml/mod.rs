@@ -3,6 +3,7 @@
 //! It is opened once for the process, at the first question, and by a thread of its own: a driver that hangs must not
 //! hang whoever asks.
 
+mod fabric;
 mod fields;
 mod gpu;
 
@@ -97,6 +98,15 @@ impl Nvml {
     /// The driver refuses, a GPU is lost, or nothing came back in time.
     pub fn gpus(&self) -> Result<Vec<Gpu>, String> {
         self.ask(|opened| gpu::all(opened).map_err(|error| error.to_string()))
+    }
+
+    /// What each GPU knows of its NVLink fabric, in words, in the order of their numbers: `state completed, status 0,
+    /// clique 1, cluster …, health 0x155`, or why it is not known.
+    ///
+    /// # Errors
+    /// As [`Nvml::gpus`].
+    pub fn fabrics(&self) -> Result<Vec<String>, String> {
+        self.ask(|opened| gpu::fabrics(opened).map_err(|error| error.to_string()))
     }
 
     /// What every GPU has carried since its driver was loaded.

@@ -142,12 +142,25 @@ fn failure(place: &str, error: &Error) -> ConnectError {
         _ if lower.contains("auth is not enabled") || lower.contains("authentication is not enabled") => {
             ConnectError::Config(format!("{place} has no users: unset KVWIRE_ETCD_USER ({detail})"))
         }
+        // An alert is etcd's word about us, any other failure ours about etcd.
+        _ if lower.contains("received fatal alert") => ConnectError::Config(format!(
+            "{place} does not accept this process's certificate, or the lack of one: set KVWIRE_ETCD_CERT and \
+             KVWIRE_ETCD_KEY to a client certificate of its authority and the key ({detail})"
+        )),
         _ if lower.contains("certificate") || lower.contains("tls") => {
             ConnectError::Config(format!("TLS with {place} failed: {detail}"))
         }
         _ if lower.contains("http2") || lower.contains("http/2") || lower.contains("frame") => {
             ConnectError::NotKvwire { addr, detail: format!("nor is it etcd: {detail}") }
         }
+        // The alert that would say so is often lost with the connection.
+        _ if place.starts_with("etcds://") => ConnectError::Io {
+            addr,
+            detail: format!(
+                "{detail}; an etcd that asks for a client certificate breaks the connection like this: \
+                 KVWIRE_ETCD_CERT and KVWIRE_ETCD_KEY name one"
+            ),
+        },
         _ => ConnectError::Io { addr, detail },
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::future::Future;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) observer: Observer,
     pub(crate) lease: AtomicI64,
     pub(crate) alive_until: Mutex<Instant>,
+    /// How often a lost lease was replaced. Counted before the keys are put again.
+    pub(crate) replaced: AtomicU64,
     /// What this process has put, for a new lease should etcd lose the old one.
     mine: Mutex<BTreeMap<String, Bytes>>,
     lost: watch::Sender<Option<Lost>>,
@@ -101,10 +103,12 @@ impl Core {
             base,
             place,
             ttl,
-            op_timeout: options.op_timeout,
+            // etcd may have granted a longer lease than was asked for.
+            op_timeout: options.op_timeout.max(ttl),
             observer: options.observer.clone(),
             lease: AtomicI64::new(id),
             alive_until: Mutex::new(since + ttl),
+            replaced: AtomicU64::new(0),
             mine: Mutex::default(),
             lost: watch::Sender::new(None),
         }

@@ -1,6 +1,7 @@
 //! Watches: a listing at one revision, then the changes after it; listed again when the stream breaks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +28,8 @@ struct Follower {
     view: View,
     /// Everything up to this revision has been told.
     revision: i64,
+    /// How often our own lease had been replaced by then.
+    replaced: u64,
 }
 
 type Row = (String, Bytes, u64);
@@ -43,6 +46,7 @@ pub(crate) async fn start(
         queue,
         view: View::default(),
         revision: 0,
+        replaced: core.replaced.load(Ordering::Relaxed),
     };
     let (rows, revision) = follower.list().await?;
     follower.revision = revision;
@@ -120,13 +124,15 @@ impl Follower {
         })
     }
 
-    /// The difference to what was told. An etcd that went back in time has lost its data: members
-    /// are then given a lease time to put their keys again before these count as gone.
+    /// The difference to what was told. An etcd that went back in time, or forgot our own lease, has lost its data:
+    /// members are then given a lease time to put their keys again before these count as gone.
     async fn list_again(&mut self) -> Result<bool, StoreError> {
         let patience = Instant::now() + self.core.ttl;
         loop {
             let (rows, revision) = self.list().await?;
-            let went_back = revision < self.revision;
+            // After the listing: a listing with our own keys put again comes after they were counted.
+            let replaced = self.core.replaced.load(Ordering::Relaxed);
+            let went_back = revision < self.revision || replaced != self.replaced;
             if went_back && Instant::now() < patience && self.view.misses_any(&rows) {
                 // What is new does not wait for what is missing: a peer may have gone on meanwhile.
                 let additions = self.view.additions(&rows);
@@ -136,7 +142,7 @@ impl Follower {
                 sleep(PAUSE).await;
                 continue;
             }
-            self.revision = revision;
+            (self.revision, self.replaced) = (revision, replaced);
             let events = if went_back { self.view.replace(rows) } else { self.view.resync(rows) };
             return Ok(self.tell(events));
         }

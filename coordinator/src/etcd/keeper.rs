@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use etcd_client::{Error, LeaseKeepAliveStream, LeaseKeeper};
+use etcd_client::{Error, LeaseKeepAliveResponse, LeaseKeepAliveStream, LeaseKeeper};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::whole_seconds;
@@ -69,12 +69,20 @@ async fn hold(core: &Core, broken: &mut bool) -> Beat {
         core.observer.tell(&Notice::Reconnected { place: core.place.clone() });
     }
     loop {
-        sleep(core.ttl / 3).await;
+        tokio::select! {
+            () = sleep(core.ttl / 3) => {}
+            // Nothing is asked, so nothing is answered: this is the end of the stream.
+            ended = stream.message() => if !matches!(ended, Ok(Some(_))) { return end_of(ended) },
+        }
         match beat(core, &mut keeper, &mut stream).await {
             Beat::Alive => {}
             other => return other,
         }
     }
+}
+
+fn end_of(ended: Result<Option<LeaseKeepAliveResponse>, Error>) -> Beat {
+    Beat::Failed(ended.map_or_else(|e| text(&e), |_| "etcd ended the keep-alives".into()))
 }
 
 async fn beat(core: &Core, keeper: &mut LeaseKeeper, stream: &mut LeaseKeepAliveStream) -> Beat {
@@ -88,8 +96,7 @@ async fn beat(core: &Core, keeper: &mut LeaseKeeper, stream: &mut LeaseKeepAlive
             Beat::Alive
         }
         Ok(Ok(Some(_))) => Beat::Gone,
-        Ok(Ok(None)) => Beat::Failed("etcd ended the keep-alives".into()),
-        Ok(Err(e)) => Beat::Failed(text(&e)),
+        Ok(ended) => end_of(ended),
         Err(_) => Beat::Failed("no answer to a keep-alive".into()),
     }
 }
@@ -103,6 +110,7 @@ async fn register_again(core: &Core) -> Result<(), StoreError> {
         .call("a new lease", |mut client, _| async move { client.lease_grant(seconds, None).await })
         .await?;
     core.lease.store(lease.id(), Ordering::Relaxed);
+    core.replaced.fetch_add(1, Ordering::Relaxed);
     core.alive_from(sent);
     for (key, value) in core.own() {
         if let Put::Exists(_) = core.put_if_absent(&key, value).await? {

@@ -27,6 +27,14 @@ pub enum JoinError {
         /// How long was waited.
         waited: Duration,
     },
+    /// The peer is there and says nothing.
+    #[error("{who} is there and did not say hello within {} s", waited.as_secs_f64())]
+    NoHello {
+        /// Role and identity of the peer.
+        who: String,
+        /// How long was waited.
+        waited: Duration,
+    },
     /// The peer's kvwire keeps its mailbox in another way.
     #[error(
         "{who} uses session protocol {theirs}, this kvwire uses {ours}: run the same kvwire version on both sides"
@@ -41,16 +49,25 @@ pub enum JoinError {
     },
     /// The peer went away before it had said hello.
     #[error(transparent)]
-    Peer(#[from] PeerError),
+    Peer(PeerError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
+impl From<PeerError> for JoinError {
+    fn from(error: PeerError) -> Self {
+        match error {
+            PeerError::OtherVersion { who, ours, theirs } => Self::OtherVersion { who, ours, theirs },
+            other => Self::Peer(other),
+        }
+    }
+}
+
 impl From<SendError> for JoinError {
     fn from(error: SendError) -> Self {
         match error {
-            SendError::Peer(e) => Self::Peer(e),
+            SendError::Peer(e) => e.into(),
             SendError::Store(e) => Self::Store(e),
         }
     }

@@ -34,7 +34,6 @@ struct Books {
     received: u64,
     /// What the peer was last told of `received`.
     told: u64,
-    peer: Option<String>,
 }
 
 pub(crate) struct Mail {
@@ -42,6 +41,8 @@ pub(crate) struct Mail {
     pub(crate) store: Arc<dyn Store>,
     inbox: Queue<Bytes>,
     books: Mutex<Books>,
+    /// Identity of the peer, once it is there.
+    peer: watch::Sender<Option<String>>,
     /// Own messages that the peer has read.
     acked: watch::Sender<u64>,
     bye_read: watch::Sender<bool>,
@@ -63,6 +64,7 @@ impl Mail {
             store,
             inbox: Queue::new(),
             books: Mutex::default(),
+            peer: watch::Sender::new(None),
             acked: watch::Sender::new(0),
             bye_read: watch::Sender::new(false),
             end: watch::Sender::new(None),
@@ -200,11 +202,19 @@ impl Mail {
     }
 
     pub(crate) fn set_peer(&self, who: String) {
-        self.books().peer = Some(who);
+        self.peer.send_replace(Some(who));
     }
 
     pub(crate) fn peer_who(&self) -> Option<String> {
-        self.books().peer.clone()
+        self.peer.borrow().clone()
+    }
+
+    /// Resolves with the peer's identity when it is there, or has been.
+    pub(crate) async fn peer_came(&self) -> String {
+        let mut peer = self.peer.subscribe();
+        let who = peer.wait_for(Option::is_some).await;
+        // The sender lives in self, so that this cannot fail.
+        who.ok().and_then(|who| who.clone()).unwrap_or_default()
     }
 
     /// Role and identity of the peer, as far as known.

@@ -9,6 +9,7 @@
 //! blob/<role>/<n>     body of message n where it is larger than one value
 //! ```
 
+mod claim;
 mod error;
 mod mail;
 mod pump;
@@ -16,22 +17,19 @@ mod wire;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
+pub use claim::Claim;
 pub use error::{JoinError, PeerError, SendError};
 
 use crate::error::StoreError;
-use crate::options::{Notice, Options};
+use crate::options::Options;
 use crate::store::{Event, Put, Store};
 use mail::Mail;
 use wire::{Presence, key};
-
-/// A wait for the peer that is not told.
-const QUIET_WAIT: Duration = Duration::from_millis(500);
 
 /// What a process is in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,15 +89,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes `role` in the store's run, says `hello`, and waits for the peer's hello.
-    ///
-    /// `who` says in one line which process this is, and not its role (`on node7 (process 12)`); it is what a
-    /// second claimant of the role and
-    /// the peer's error messages show. Start order does not matter. On failure the store is left.
+    /// Takes `role` in the store's run, says `hello`, and waits for the peer's hello: all steps of [`Claim`] in one.
+    /// On failure the store is left.
     ///
     /// # Errors
-    /// [`JoinError::RoleTaken`] names who holds the role; [`JoinError::NoPeer`] after
-    /// [`Options::join_timeout`].
+    /// As [`Self::claim`], [`Claim::peer`] and [`Claim::hello`].
     pub async fn join(
         store: Arc<dyn Store>,
         role: Role,
@@ -107,7 +101,12 @@ impl Session {
         hello: Bytes,
         options: &Options,
     ) -> Result<(Self, Peer), JoinError> {
-        match Self::try_join(&store, role, who, hello, options).await {
+        let joining = async {
+            let claim = Self::claim(Arc::clone(&store), role, who, hello, options).await?;
+            claim.peer().await?;
+            claim.hello().await
+        };
+        match joining.await {
             Ok(joined) => Ok(joined),
             Err(error) => {
                 // The lease would run out by itself; leaving only frees what we claimed at once.
@@ -117,45 +116,41 @@ impl Session {
         }
     }
 
-    async fn try_join(
-        store: &Arc<dyn Store>,
+    /// Takes `role` in the store's run and begins to say `hello`. Start order does not matter.
+    ///
+    /// `who` says in one line which process this is, and not its role (`on node7 (process 12)`); it is what a
+    /// second claimant of the role and the peer's error messages show.
+    ///
+    /// # Errors
+    /// [`JoinError::RoleTaken`] names who holds the role; [`JoinError::Store`].
+    pub async fn claim(
+        store: Arc<dyn Store>,
         role: Role,
         who: &str,
         hello: Bytes,
         options: &Options,
-    ) -> Result<(Self, Peer), JoinError> {
+    ) -> Result<Claim, JoinError> {
         let deadline = Instant::now() + options.join_timeout;
         claim(store.as_ref(), role, who, options).await?;
-        let mail = Arc::new(Mail::new(role, Arc::clone(store)));
-        mail.send(hello).await?;
+        let mail = Arc::new(Mail::new(role, Arc::clone(&store)));
         let watch = store.watch(&format!("{}/", role.peer())).await?;
-        let pump = tokio::spawn(pump::run(Arc::clone(&mail), watch, options.op_timeout));
-        let session = Self { role, store: Arc::clone(store), mail, pump, options: options.clone() };
-        let peer = session.first_word(deadline).await?;
-        Ok((session, peer))
+        // A peer that is dying is known to be dead sooner than one that only says nothing.
+        let pump = tokio::spawn(pump::run(Arc::clone(&mail), watch, options.peer_patience / 2));
+        let outgoing = Arc::clone(&mail);
+        let hello = tokio::spawn(async move { outgoing.send(hello).await });
+        let session = Self { role, store, mail, pump, options: options.clone() };
+        Ok(Claim { session, hello, deadline })
     }
 
-    /// Waits for the peer's presence and hello.
-    async fn first_word(&self, deadline: Instant) -> Result<Peer, JoinError> {
-        let peer = self.role.peer();
-        // A peer that is there answers at once: only a real wait is worth a word.
-        let early = timeout_at(deadline.min(Instant::now() + QUIET_WAIT), self.recv()).await;
-        let word = match early {
-            Ok(word) => Ok(word),
-            Err(_) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                self.options.observer.tell(&Notice::WaitingForPeer { role: peer.as_str(), left });
-                timeout_at(deadline, self.recv()).await
-            }
-        };
-        match word {
-            Ok(Ok(hello)) => Ok(Peer { who: self.mail.peer_who().unwrap_or_default(), hello }),
-            Ok(Err(PeerError::OtherVersion { who, ours, theirs })) => {
-                Err(JoinError::OtherVersion { who, ours, theirs })
-            }
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(JoinError::NoPeer { role: peer, waited: self.options.join_timeout }),
-        }
+    /// Gives up a role that this process has claimed and whose session did not come about: says why in a goodbye, and
+    /// leaves the store.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store could not be told; the lease then runs out by itself.
+    pub async fn give_up(store: &dyn Store, role: Role, reason: &str) -> Result<(), StoreError> {
+        let said = store.put_if_absent(&key(role, "bye"), wire::bye(reason)).await;
+        let left = store.leave().await;
+        said.map(drop).and(left)
     }
 
     /// The role held.

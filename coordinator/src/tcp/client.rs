@@ -78,8 +78,18 @@ struct WatchSlot {
     queue: Arc<Queue<Event>>,
     view: View,
     /// The present keys, while they are being told.
-    listing: Option<Vec<(String, Bytes, u64)>>,
+    listing: Option<Listing>,
 }
+
+/// Keys at one moment, while they come in.
+#[derive(Default)]
+struct Listing {
+    rows: Vec<(String, Bytes, u64)>,
+    bytes: usize,
+}
+
+/// Keys and bytes of one watch that are believed to be a run's: twice what a server of kvwire holds.
+const LARGEST: (usize, usize) = (8192, 512 << 20);
 
 impl WatchSlot {
     fn tell(&self, event: Option<Event>) -> bool {
@@ -89,9 +99,29 @@ impl WatchSlot {
         })
     }
 
+    /// A key is there. False when there are more than a run can have.
+    fn put(&mut self, key: String, value: Bytes, rev: u64) -> bool {
+        let listed = self.listing.as_ref().map_or((0, 0), |listing| (listing.rows.len(), listing.bytes));
+        if self.view.len().max(listed.0) >= LARGEST.0 || listed.1 + value.len() > LARGEST.1 {
+            self.queue.close(StoreError::Overrun);
+            return false;
+        }
+        match &mut self.listing {
+            Some(listing) => {
+                listing.bytes += value.len();
+                listing.rows.push((key, value, rev));
+                true
+            }
+            None => {
+                let event = self.view.put(key, value, rev);
+                self.tell(Some(event))
+            }
+        }
+    }
+
     fn synced(&mut self) -> bool {
         let listing = self.listing.take().unwrap_or_default();
-        let events = self.view.resync(listing);
+        let events = self.view.resync(listing.rows);
         events.into_iter().all(|event| self.tell(Some(event)))
     }
 }
@@ -110,15 +140,7 @@ impl TcpStore {
         let link = dial.join().await?;
         let ttl = Duration::from_millis(link.welcome.ttl_ms);
         let shared = Arc::new(Shared {
-            state: Mutex::new(State {
-                last_id: 0,
-                pending: BTreeMap::new(),
-                watches: BTreeMap::new(),
-                unsent: VecDeque::new(),
-                ping: (0, link.since),
-                alive_until: link.since + ttl,
-                leaving: false,
-            }),
+            state: Mutex::new(State::new(link.since, ttl)),
             unsent: Notify::new(),
             lost: watch::Sender::new(None),
             place: format!("{} (served by {})", dial.place(), link.welcome.host),
@@ -293,7 +315,7 @@ impl Shared {
             prefix: prefix.to_owned(),
             queue: Arc::clone(queue),
             view: View::default(),
-            listing: Some(Vec::new()),
+            listing: Some(Listing::default()),
         };
         state.watches.insert(watch, slot);
         watch
@@ -328,6 +350,19 @@ impl Shared {
 }
 
 impl State {
+    /// A lease that was granted after `since`.
+    fn new(since: Instant, ttl: Duration) -> Self {
+        Self {
+            last_id: 0,
+            pending: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            unsent: VecDeque::new(),
+            ping: (0, since),
+            alive_until: since + ttl,
+            leaving: false,
+        }
+    }
+
     fn take_unsent(&mut self) -> Option<(Request, Bytes)> {
         loop {
             match self.unsent.pop_front()? {
@@ -367,7 +402,7 @@ impl State {
             })
             .collect();
         for (watch, slot) in &mut self.watches {
-            slot.listing = Some(Vec::new());
+            slot.listing = Some(Listing::default());
             if !asked.contains(watch) {
                 self.last_id += 1;
                 let request = Request::Watch { id: self.last_id, watch: *watch, prefix: slot.prefix.clone() };
@@ -385,16 +420,7 @@ impl State {
                     self.alive_until = self.alive_until.max(self.ping.1 + ttl);
                 }
             }
-            Response::Put { watch, key, rev } => self.with_watch(watch, |slot| match &mut slot.listing {
-                Some(listing) => {
-                    listing.push((key, value, rev));
-                    true
-                }
-                None => {
-                    let event = slot.view.put(key, value, rev);
-                    slot.tell(Some(event))
-                }
-            }),
+            Response::Put { watch, key, rev } => self.with_watch(watch, |slot| slot.put(key, value, rev)),
             Response::Deleted { watch, key, why } => self.with_watch(watch, |slot| {
                 let event = slot.view.deleted(key, why.into());
                 slot.tell(event)
@@ -561,3 +587,6 @@ async fn watchdog(shared: &Shared) -> End {
 fn broken(error: &LinkError) -> End {
     End::Broken(error.to_string())
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -87,8 +87,12 @@ pub enum BindError {
     },
 }
 
+/// Both ends of a connection: ours, then the member's.
+type Ends = (SocketAddr, SocketAddr);
+
 struct Shared {
     hub: Arc<Hub>,
+    latest: Arc<Mutex<Option<Ends>>>,
     options: ServerOptions,
     places: Arc<Semaphore>,
     turned_away: Arc<Semaphore>,
@@ -100,6 +104,7 @@ struct Shared {
 pub struct TcpServer {
     token: Option<Token>,
     hub: Arc<Hub>,
+    latest: Arc<Mutex<Option<Ends>>>,
     addrs: Vec<SocketAddr>,
     acceptors: Vec<JoinHandle<()>>,
     closing: watch::Sender<Option<String>>,
@@ -134,15 +139,17 @@ impl TcpServer {
         let (closing, closed) = watch::channel(None);
         let token = options.token.clone();
         let hub = Hub::start(options.limits.clone());
+        let latest = Arc::default();
         let shared = Arc::new(Shared {
             hub: Arc::clone(&hub),
+            latest: Arc::clone(&latest),
             places: Arc::new(Semaphore::new(options.limits.max_connections)),
             turned_away: Arc::new(Semaphore::new(TURNED_AWAY_AT_ONCE)),
             options,
             closing: closed,
         });
         let acceptors = listeners.into_iter().map(|l| tokio::spawn(accept(l, Arc::clone(&shared)))).collect();
-        Ok((Self { token, hub, addrs: bound.clone(), acceptors, closing }, bound))
+        Ok((Self { token, hub, latest, addrs: bound.clone(), acceptors, closing }, bound))
     }
 
     /// The secret that clients must know, to be told to them by other means.
@@ -158,6 +165,12 @@ impl TcpServer {
     pub fn local(&self, run: &RunId, options: &Options) -> Result<MemoryStore, StoreError> {
         let place = self.addrs.first().map_or_else(String::new, |a| format!("tcp://{a} (in this process)"));
         MemoryStore::join(&self.hub, run, options.lease_ttl, place)
+    }
+
+    /// The connection of the member that came in last: our own address, and the member's.
+    #[must_use]
+    pub fn latest(&self) -> Option<(SocketAddr, SocketAddr)> {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells every member that the server closes, and why, then closes. Takes at most 2 s.
@@ -210,6 +223,7 @@ async fn closed(closing: &mut watch::Receiver<Option<String>>) -> String {
 
 async fn welcome_or_not(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
+    let here = stream.local_addr();
     let (reader, writer) = stream.into_split();
     let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
     let Ok(_place) = Arc::clone(&shared.places).try_acquire_owned() else {
@@ -222,7 +236,11 @@ async fn welcome_or_not(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>
     let deadline = shared.options.handshake_timeout;
     let entering = enter(&mut incoming, &mut outgoing, &shared);
     let rejection = match tokio::time::timeout(deadline, entering).await {
-        Ok(Ok(grant)) => return serve(incoming, outgoing, grant, &shared).await,
+        Ok(Ok(grant)) => {
+            let ends = here.ok().map(|here| (here, from));
+            *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = ends;
+            return serve(incoming, outgoing, grant, &shared).await;
+        }
         Ok(Err(rejection)) => rejection,
         Err(_) => {
             Rejection::new(Refusal::Malformed, format!("no handshake within {} ms", deadline.as_millis()))
@@ -459,3 +477,6 @@ impl Sink for WatchSink {
         self.ended.load(Ordering::Relaxed) || self.queue.is_closed()
     }
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -80,6 +80,38 @@ a_missing_rail() {
     between_hosts "$PROVIDER" $SMALL --ucx-env UCX_NET_DEVICES=rxe0:1,rxe9:1
 }
 
+an_expectation_that_one_host_cannot_meet() {
+    on_b "ip link set eth1 down; ip link set eth2 down; await 5 down rxe0; await 5 down rxe1"
+    between_hosts "$PROVIDER" $SMALL --expect rdma
+}
+
+# node_report NAME COMMAND...: what `kvwire check node` says here, as COMMAND runs it.
+node_report() {
+    local name=$1 code=0
+    shift
+    "$@" >"$folder/$name.json" 2>>"$folder/stderr" || code=$?
+    echo "$code" >"$folder/$name.code"
+}
+
+the_node_check_sees_what_the_kernel_has() {
+    local begin
+    begin=$(uptime_s)
+    node_report up kvwire check node --json
+    # A pod whose image has busybox and no kvwire: what kubectl would run there is run here.
+    mkdir -p /tmp/pod /tmp/applets
+    busybox --install -s /tmp/applets
+    printf '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift\nPATH=/tmp/applets exec "$@"\n' >/tmp/pod/kubectl
+    chmod +x /tmp/pod/kubectl
+    node_report shell env PATH=/tmp/pod:/usr/bin kvwire check node --json --pod here
+    ip link set eth2 down
+    await 5 down rxe1
+    node_report down kvwire check node --json
+    # A container that was not given the devices.
+    node_report closed unshare -m sh -c 'mount -t tmpfs none /dev/infiniband && exec kvwire check node --json'
+    echo 0 >"$folder/code"
+    echo "$begin $(uptime_s)" >"$folder/uptime"
+}
+
 a_device_that_does_not_exist() {
     between_hosts "$PROVIDER" $SMALL --ucx-env UCX_NET_DEVICES=rxe9:1
 }
@@ -114,7 +146,7 @@ a_node_that_vanishes_in_mid_transfer() {
 }
 
 SCENARIOS="rdma_carries_the_bytes tcp_is_caught a_missing_provider_is_caught two_rails a_missing_rail
-    a_device_that_does_not_exist a_port_that_is_down_before_the_run a_link_that_goes_down_in_mid_transfer
+    an_expectation_that_one_host_cannot_meet the_node_check_sees_what_the_kernel_has a_device_that_does_not_exist a_port_that_is_down_before_the_run a_link_that_goes_down_in_mid_transfer
     a_peer_that_is_killed_in_mid_transfer a_node_that_vanishes_in_mid_transfer"
 for name in $SCENARIOS; do
     scenario "$name"

@@ -2,23 +2,22 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kvwire_tests::{Ended, Side, is_alive, wait_until};
 use rustix::process::Signal;
 
+use crate::fault::Fault;
 use crate::scene::{LEASE, Phase, Scene};
-use crate::table::{DEADLINE, Fault, Row, begins_with};
+use crate::table::{Comes, DEADLINE, Ends, Row, begins_with, table};
 
-/// Rows that are played at the same time.
-const AT_ONCE: usize = 6;
-/// What a busy machine may add to any time.
-const BUSY: Duration = Duration::from_secs(10);
+const SIDES: [Side; 2] = [Side::Target, Side::Initiator];
 
-/// Plays the rows that `wanted` chooses, and fails with all that went otherwise than the table says.
-pub(crate) fn play(rows: &[Row], wanted: impl Fn(&Row, Phase) -> bool) {
-    let chosen: VecDeque<(Row, Phase)> = rows
-        .iter()
+/// Plays the rows that `wanted` chooses, `at_once` at a time, and fails with all that went otherwise than the table
+/// says.
+pub(crate) fn play(at_once: usize, wanted: impl Fn(&Row, Phase) -> bool) {
+    let chosen: VecDeque<(Row, Phase)> = table()
+        .into_iter()
         .flat_map(|row| row.phases.iter().map(move |phase| (row.clone(), *phase)))
         .filter(|(row, phase)| wanted(row, *phase))
         .collect();
@@ -27,10 +26,11 @@ pub(crate) fn play(rows: &[Row], wanted: impl Fn(&Row, Phase) -> bool) {
     let next = || queue.lock().unwrap().pop_front();
     let wrong = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..at_once {
             scope.spawn(|| {
                 while let Some((row, phase)) = next() {
-                    wrong.lock().unwrap().extend(one(&row, phase));
+                    let told = one(&row, phase);
+                    wrong.lock().unwrap().extend(told);
                 }
             });
         }
@@ -39,75 +39,127 @@ pub(crate) fn play(rows: &[Row], wanted: impl Fn(&Row, Phase) -> bool) {
     assert!(wrong.is_empty(), "{} deviations\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
+fn title(row: &Row, phase: Phase) -> String {
+    format!("{} ({:?}, {}, first the {})", row.fault.name(), row.meet, phase.name(), row.first.name())
+}
+
 /// Plays one row in one phase and gives back what went otherwise.
 fn one(row: &Row, phase: Phase) -> Vec<String> {
-    let mut scene = Scene::held(row.meet, phase, row.first);
-    let present: Vec<Side> =
-        [Side::Target, Side::Initiator].into_iter().filter(|side| row.of(*side).is_some()).collect();
-    let engines: Vec<i32> = match phase {
-        Phase::Join => Vec::new(),
-        _ => present.iter().map(|side| scene.live(*side).engine(side.name())).collect(),
+    let mut scene = Scene::empty(row.meet, row.lease());
+    if row.fault.needs_relay() && phase != Phase::Hello {
+        scene.relay(None);
+    }
+    match phase {
+        Phase::Join => scene.waits(row.first),
+        _ => scene.hold(phase),
+    }
+    let engines: Vec<i32> = if phase.has_plan() {
+        SIDES.map(|side| scene.live(side).engine(side.name())).to_vec()
+    } else {
+        Vec::new()
     };
-    row.fault.strike(&mut scene);
     let struck = Instant::now();
+    row.fault.strike(&mut scene);
+    let wrong = match row.comes {
+        Comes::End { .. } => ends(row, phase, &mut scene, struck),
+        Comes::Nothing => goes_on(row, phase, &mut scene),
+    };
+    wait_until("the engines are gone", DEADLINE, || engines.iter().all(|pid| !is_alive(*pid)));
+    row.fault.put_etcd_back(&mut scene);
+    if let Some(etcd) = &scene.etcd {
+        wait_until("etcd holds no key two lease times after the end", 2 * LEASE, || etcd.keys().is_empty());
+    }
+    wrong.into_iter().map(|why| format!("{}, {why}", title(row, phase))).collect()
+}
+
+/// Both sides end as the row says.
+fn ends(row: &Row, phase: Phase, scene: &mut Scene, struck: Instant) -> Vec<String> {
     let mut wrong = Vec::new();
-    for side in in_order(row.fault, &present) {
-        let Some(live) = scene.take(side) else { continue };
-        let continued = row.fault == Fault::Stop(side);
-        if continued {
+    for side in in_order(row.fault) {
+        let (Some(expected), Some(live)) = (row.of(side, phase), scene.take(side)) else { continue };
+        // A side that was stopped begins to notice when it goes on.
+        let mut since = struck;
+        if row.fault == Fault::Stop(side) {
+            if phase == Phase::Join {
+                std::thread::sleep(LEASE + LEASE / 2);
+            }
+            since = Instant::now();
             live.signal(live.pid(), Signal::CONT);
         }
         let ended = live.end();
-        let took = struck.elapsed();
-        // A side that was stopped begins to notice when it goes on.
-        let limit = if continued { 2 * DEADLINE } else { DEADLINE };
-        let told = deviations(row, phase, side, &ended);
-        let late = (took > limit + BUSY).then(|| format!("it took {took:?}"));
-        for why in told.into_iter().chain(late) {
-            wrong.push(format!(
-                "{} ({:?}, {}), the {}: {why}\n{ended}",
-                row.fault.name(),
-                row.meet,
-                phase.name(),
-                side.name()
-            ));
-        }
-    }
-    wait_until("the engines are gone", BUSY, || engines.iter().all(|pid| !is_alive(*pid)));
-    let etcd_runs = !matches!(row.fault, Fault::EtcdKilled | Fault::EtcdSilent);
-    if let Some(etcd) = scene.etcd.as_ref().filter(|_| etcd_runs) {
-        wait_until("etcd holds no key", 2 * LEASE + BUSY, || etcd.keys().is_empty());
+        let took = since.elapsed();
+        let late = (took > DEADLINE).then(|| format!("it took {took:?}, more than {DEADLINE:?}"));
+        let told = deviations(expected, phase, side, &ended);
+        wrong.extend(told.into_iter().chain(late).map(|why| format!("the {}: {why}\n{ended}", side.name())));
     }
     wrong
 }
 
-fn deviations(row: &Row, phase: Phase, side: Side, ended: &Ended) -> Vec<String> {
-    let Some(expected) = row.of(side) else { return Vec::new() };
+fn deviations(expected: &Ends, phase: Phase, side: Side, ended: &Ended) -> Vec<String> {
     let mut wrong = Vec::new();
-    if ended.code != expected.code {
-        wrong.push(format!("exit code {} instead of {}", ended.code, expected.code));
+    if ended.code != expected.code() {
+        wrong.push(format!("exit code {} instead of {}", ended.code, expected.code()));
     }
     let words = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    let pattern = expected.pattern(phase);
-    if expected.code == 3 && !begins_with(&words, &format!("INCONCLUSIVE {pattern}")) {
+    if let Some(pattern) = expected.pattern(phase)
+        && !begins_with(&words, &format!("INCONCLUSIVE {pattern}"))
+    {
         wrong.push(format!("it does not say `{pattern}`"));
     }
-    let finished = phase.finished_cases();
-    // A target that was killed has no result on disk: the initiator's is the one that grows.
-    let keeps = expected.code == 3 || side == Side::Initiator;
-    if keeps && finished > 0 {
-        let kept =
-            ended.result.as_ref().map_or(0, |_| ended.statuses().iter().filter(|s| **s == "pass").count());
-        if kept != finished {
-            wrong.push(format!("{kept} finished cases are kept instead of {finished}"));
+    // Whoever knows the plan has a file, and whoever was killed has it too.
+    let knows_plan = phase.has_plan() || (side == Side::Initiator && !matches!(expected, Ends::Killed));
+    match (&ended.result, knows_plan) {
+        (None, true) => wrong.push("it left no result".to_owned()),
+        (Some(result), true) => {
+            let kept = ended.statuses().iter().filter(|status| **status == "pass").count();
+            if kept != phase.finished_cases() {
+                wrong.push(format!("{kept} finished cases are kept instead of {}", phase.finished_cases()));
+            }
+            if result["run"]["complete"] != false || result["run"]["recorded_by"] != side.name() {
+                wrong.push(format!("its result says {}", result["run"]));
+            }
+        }
+        (_, false) => {}
+    }
+    wrong
+}
+
+/// The run lives through the fault: where nothing holds it, to its good end; where the phase is held, until a Ctrl-C at
+/// the initiator, which ends both as ever.
+fn goes_on(row: &Row, phase: Phase, scene: &mut Scene) -> Vec<String> {
+    for side in SIDES.into_iter().filter(|side| scene.runs(*side)).collect::<Vec<_>>() {
+        if let Some(line) = row.fault.back_again(side, phase) {
+            scene.live(side).await_line(line);
+        }
+    }
+    row.fault.pass(scene);
+    if phase == Phase::Join {
+        scene.start(row.first.other(), scene.quick(row.first.other()));
+    }
+    if phase.has_plan() {
+        let interrupted = Row {
+            fault: Fault::Interrupt(Side::Initiator),
+            comes: {
+                let says = Ends::Says("the initiator was interrupted by SIGINT (Ctrl-C) ({run})".to_owned());
+                Comes::End { target: says.clone(), initiator: says }
+            },
+            ..row.clone()
+        };
+        let struck = Instant::now();
+        interrupted.fault.strike(scene);
+        return ends(&interrupted, phase, scene, struck);
+    }
+    let mut wrong = Vec::new();
+    for side in SIDES {
+        let ended = scene.take(side).expect("both sides run").end();
+        if ended.code != 0 || ended.statuses() != ["pass"; 2] {
+            wrong.push(format!("the {} is disturbed\n{ended}", side.name()));
         }
     }
     wrong
 }
 
 /// Whoever was stopped is looked at last.
-fn in_order(fault: Fault, present: &[Side]) -> Vec<Side> {
-    let mut order = present.to_vec();
-    order.sort_by_key(|side| fault == Fault::Stop(*side));
-    order
+fn in_order(fault: Fault) -> [Side; 2] {
+    if fault == Fault::Stop(Side::Target) { [Side::Initiator, Side::Target] } else { SIDES }
 }

@@ -3,32 +3,28 @@
 use std::time::Duration;
 
 use kvwire_tests::Side;
-use rustix::process::Signal;
 
-use crate::scene::{LEASE, Meet, Phase, Scene};
-
-/// One thing that goes wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    Kill(Side),
-    Stop(Side),
-    KillEngine(Side),
-    StopEngine(Side),
-    Terminate(Side),
-    Interrupt(Side),
-    LinkDown,
-    LossFrom(Side),
-    EtcdKilled,
-    EtcdSilent,
-}
+use crate::fault::{Fault, Outage, Words};
+use crate::scene::{LEASE, LONG_LEASE, Meet, PHASES, Phase};
 
 /// How a side is to end.
 #[derive(Debug, Clone)]
-pub(crate) struct Ends {
-    /// Exit code; 137 for a process that was killed.
-    pub(crate) code: i32,
-    /// What the first line prints after the verdict. `…` stands for any text, `{run}` and `{engine}` for the phase.
-    pub(crate) says: String,
+pub(crate) enum Ends {
+    /// With exit code 3 and this in its first line. `…` stands for any text, `{run}` and `{engine}` for the phase.
+    Says(String),
+    /// It was killed.
+    Killed,
+    /// It is not there.
+    Absent,
+}
+
+/// What comes of a fault.
+#[derive(Debug, Clone)]
+pub(crate) enum Comes {
+    /// Both sides end.
+    End { target: Ends, initiator: Ends },
+    /// The run is not disturbed.
+    Nothing,
 }
 
 /// One line of the table.
@@ -39,78 +35,128 @@ pub(crate) struct Row {
     pub(crate) phases: &'static [Phase],
     /// The side that is there in [`Phase::Join`].
     pub(crate) first: Side,
-    pub(crate) target: Option<Ends>,
-    pub(crate) initiator: Option<Ends>,
+    pub(crate) comes: Comes,
 }
 
 /// The longest that a side may go on after the fault, as the page states it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(LEASE.as_secs() + 5);
 
+const JOIN: &[Phase] = &[Phase::Join];
+const HELLO: &[Phase] = &[Phase::Hello];
 const RUNNING: &[Phase] = &[Phase::Registration, Phase::WarmUp, Phase::TimedLoop, Phase::Verification];
+const MET: &[Phase] =
+    &[Phase::Hello, Phase::Registration, Phase::WarmUp, Phase::TimedLoop, Phase::Verification];
+const EACH: &[Phase] = &PHASES;
 /// Where the rendezvous is kept makes no difference to the engines: one phase shows it.
 const TIMED: &[Phase] = &[Phase::TimedLoop];
-const JOIN: &[Phase] = &[Phase::Join];
 
-fn ends(says: impl Into<String>) -> Option<Ends> {
-    Some(Ends { code: 3, says: says.into() })
+fn says(text: impl Into<String>) -> Ends {
+    Ends::Says(text.into())
 }
 
-const KILLED: Option<Ends> = Some(Ends { code: 128 + 9, says: String::new() });
+fn lost(side: Side) -> Ends {
+    says(format!("lost {} on … (process …)…({{run}})", side.name()))
+}
 
-fn lost(side: Side) -> Option<Ends> {
-    ends(format!("lost {} on … (process …)…({{run}})", side.name()))
+/// Whoever comes back too late learns that the run went on without it.
+fn too_late() -> Ends {
+    says("…")
+}
+
+/// `of_side` is how `side` ends, `of_other` the other one.
+fn end(side: Side, of_side: Ends, of_other: Ends) -> Comes {
+    match side {
+        Side::Target => Comes::End { target: of_side, initiator: of_other },
+        Side::Initiator => Comes::End { target: of_other, initiator: of_side },
+    }
+}
+
+fn both(ends: &Ends) -> Comes {
+    Comes::End { target: ends.clone(), initiator: ends.clone() }
 }
 
 /// Every row.
 pub(crate) fn table() -> Vec<Row> {
     let mut rows = Vec::new();
-    for (meet, phases) in [(Meet::Tcp, RUNNING), (Meet::Etcd, TIMED)] {
-        for side in [Side::Target, Side::Initiator] {
-            let mut row = |fault, of_side: Option<Ends>, of_other: Option<Ends>| {
-                let (target, initiator) =
-                    if side == Side::Target { (of_side, of_other) } else { (of_other, of_side) };
-                rows.push(Row { fault, meet, phases, first: Side::Target, target, initiator });
-            };
-            let name = side.name();
-            row(Fault::Kill(side), KILLED, lost(side));
-            // Whoever comes back too late learns that the run went on without it.
-            row(Fault::Stop(side), ends("…"), lost(side));
-            let killed = || ends(format!("{name} engine, {{engine}}: killed by SIGKILL (signal 9)"));
-            row(Fault::KillEngine(side), killed(), killed());
-            let stopped = || {
-                ends(format!(
-                    "{name} engine, {{engine}}: somebody stopped the process (SIGSTOP or a debugger)"
-                ))
-            };
-            row(Fault::StopEngine(side), stopped(), stopped());
-            let interrupted = |by: &str| ends(format!("the {name} was interrupted by {by} ({{run}})"));
-            row(Fault::Terminate(side), interrupted("SIGTERM"), interrupted("SIGTERM"));
-            row(Fault::Interrupt(side), interrupted("SIGINT (Ctrl-C)"), interrupted("SIGINT (Ctrl-C)"));
+    for side in [Side::Target, Side::Initiator] {
+        rows.extend(ended(Meet::Tcp, MET, RUNNING, side));
+        rows.extend(ended(Meet::Etcd, TIMED, TIMED, side));
+    }
+    rows.extend(hello_of_the_interrupted());
+    for fault in [
+        Fault::LinkDown,
+        Fault::LossFrom(Side::Target),
+        Fault::LossFrom(Side::Initiator),
+        Fault::Words(Words::Silence),
+    ] {
+        let comes = Comes::End { target: lost(Side::Initiator), initiator: lost(Side::Target) };
+        rows.push(Row { fault, meet: Meet::Tcp, phases: MET, first: Side::Target, comes });
+    }
+    for words in [Words::Garbage, Words::Giant, Words::Half] {
+        let fault = Fault::Words(words);
+        rows.push(Row { fault, meet: Meet::Tcp, phases: MET, first: Side::Target, comes: Comes::Nothing });
+    }
+    for side in [Side::Target, Side::Initiator] {
+        for fault in [Fault::ControlDown(side), Fault::ControlLossFrom(side)] {
+            let comes = end(side, says("control plane lost: …({run})"), lost(side));
+            rows.push(Row { fault, meet: Meet::Etcd, phases: TIMED, first: Side::Target, comes });
         }
     }
-    for fault in [Fault::LinkDown, Fault::LossFrom(Side::Target), Fault::LossFrom(Side::Initiator)] {
-        rows.push(Row {
-            fault,
-            meet: Meet::Tcp,
-            phases: RUNNING,
-            first: Side::Target,
-            target: lost(Side::Initiator),
-            initiator: lost(Side::Target),
-        });
+    for outage in [Outage::Killed, Outage::Silent] {
+        let comes = both(&says("control plane lost: …({run})"));
+        let fault = Fault::Etcd(outage);
+        rows.push(Row { fault, meet: Meet::Etcd, phases: EACH, first: Side::Initiator, comes });
     }
-    for fault in [Fault::EtcdKilled, Fault::EtcdSilent] {
-        let gone = || ends("control plane lost: …({run})");
-        let row = Row {
-            fault,
-            meet: Meet::Etcd,
-            phases: RUNNING,
-            first: Side::Target,
-            target: gone(),
-            initiator: gone(),
-        };
-        rows.push(row);
+    for outage in [Outage::WithData, Outage::Empty] {
+        let fault = Fault::Etcd(outage);
+        rows.push(Row { fault, meet: Meet::Etcd, phases: EACH, first: Side::Target, comes: Comes::Nothing });
     }
     rows.extend(joining());
+    rows
+}
+
+/// A side, or its engine, is ended or stopped.
+fn ended(
+    meet: Meet,
+    phases: &'static [Phase],
+    with_engines: &'static [Phase],
+    side: Side,
+) -> impl Iterator<Item = Row> {
+    let name = side.name();
+    let killed = says(format!("{name} engine, {{engine}}: killed by SIGKILL (signal 9)"));
+    let stopped =
+        says(format!("{name} engine, {{engine}}: somebody stopped the process (SIGSTOP or a debugger)"));
+    let interrupted = |by| both(&says(format!("the {name} was interrupted by {by} ({{run}})")));
+    [
+        (Fault::Kill(side), phases, end(side, Ends::Killed, lost(side))),
+        (Fault::Stop(side), phases, end(side, too_late(), lost(side))),
+        (Fault::KillEngine(side), with_engines, both(&killed)),
+        (Fault::StopEngine(side), with_engines, both(&stopped)),
+        (Fault::Terminate(side), with_engines, interrupted("SIGTERM")),
+        (Fault::Interrupt(side), with_engines, interrupted("SIGINT (Ctrl-C)")),
+    ]
+    .into_iter()
+    .map(move |(fault, phases, comes)| Row { fault, meet, phases, first: Side::Target, comes })
+}
+
+/// Who is interrupted while the hellos are on their way says so in a goodbye; the initiator's is held back with its
+/// hello.
+fn hello_of_the_interrupted() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (by, faults) in [
+        ("SIGTERM", [Fault::Terminate(Side::Target), Fault::Terminate(Side::Initiator)]),
+        ("SIGINT (Ctrl-C)", [Fault::Interrupt(Side::Target), Fault::Interrupt(Side::Initiator)]),
+    ] {
+        let [target, initiator] = faults;
+        let of = |side: Side| says(format!("the {} was interrupted by {by} (hello)", side.name()));
+        let goodbye = says(format!("target on … (process …) has left: interrupted by {by} (hello)"));
+        for (fault, comes) in [
+            (target, Comes::End { target: of(Side::Target), initiator: goodbye }),
+            (initiator, Comes::End { target: lost(Side::Initiator), initiator: of(Side::Initiator) }),
+        ] {
+            rows.push(Row { fault, meet: Meet::Tcp, phases: HELLO, first: Side::Target, comes });
+        }
+    }
     rows
 }
 
@@ -120,82 +166,55 @@ fn joining() -> Vec<Row> {
     for (meet, first) in
         [(Meet::Tcp, Side::Target), (Meet::Tcp, Side::Initiator), (Meet::Etcd, Side::Initiator)]
     {
-        let mut row = |fault, of_first: Option<Ends>| {
-            let (target, initiator) = if first == Side::Target { (of_first, None) } else { (None, of_first) };
-            rows.push(Row { fault, meet, phases: JOIN, first, target, initiator });
+        let mut row = |fault, comes| rows.push(Row { fault, meet, phases: JOIN, first, comes });
+        let interrupted = |by: &str| {
+            let says = says(format!("the {} was interrupted by {by} (join)", first.name()));
+            end(first, says, Ends::Absent)
         };
-        let interrupted = |by: &str| ends(format!("the {} was interrupted by {by} (join)", first.name()));
         row(Fault::Terminate(first), interrupted("SIGTERM"));
         row(Fault::Interrupt(first), interrupted("SIGINT (Ctrl-C)"));
-        row(Fault::Kill(first), KILLED);
+        row(Fault::Kill(first), end(first, Ends::Killed, Ends::Absent));
         if meet == Meet::Etcd {
-            row(Fault::EtcdKilled, ends("control plane lost: …"));
-            row(Fault::EtcdSilent, ends("control plane lost: …"));
+            let gone = says("control plane lost: …no longer knows this process's lease…(join)");
+            row(Fault::Stop(first), end(first, gone, Ends::Absent));
+        } else {
+            // It waits on, and the run is made once the other side is there.
+            for fault in [Fault::Stop(first), Fault::LinkDown, Fault::LossFrom(first)] {
+                row(fault, Comes::Nothing);
+            }
         }
     }
     rows
 }
 
 impl Row {
-    pub(crate) fn of(&self, side: Side) -> Option<&Ends> {
-        match side {
-            Side::Target => self.target.as_ref(),
-            Side::Initiator => self.initiator.as_ref(),
-        }
-    }
-}
-
-impl Fault {
-    /// For the page.
-    pub(crate) fn name(self) -> String {
-        match self {
-            Self::Kill(side) => format!("SIGKILL of the {}", side.name()),
-            Self::Stop(side) => {
-                format!("SIGSTOP of the {}, continued after the other side's end", side.name())
-            }
-            Self::KillEngine(side) => format!("SIGKILL of the {}'s engine", side.name()),
-            Self::StopEngine(side) => format!("SIGSTOP of the {}'s engine", side.name()),
-            Self::Terminate(side) => format!("SIGTERM to the {}", side.name()),
-            Self::Interrupt(side) => format!("Ctrl-C at the {}", side.name()),
-            Self::LinkDown => "link down".to_owned(),
-            Self::LossFrom(side) => format!("everything that the {} sends is lost", side.name()),
-            Self::EtcdKilled => "etcd killed".to_owned(),
-            Self::EtcdSilent => "etcd silent for longer than the lease time".to_owned(),
-        }
+    /// How a side is to end in this phase; `None` where it is not there, or is not disturbed.
+    pub(crate) fn of(&self, side: Side, phase: Phase) -> Option<&Ends> {
+        let Comes::End { target, initiator } = &self.comes else { return None };
+        let ends = if side == Side::Target { target } else { initiator };
+        let absent = matches!(ends, Ends::Absent) || (phase == Phase::Join && side != self.first);
+        (!absent).then_some(ends)
     }
 
-    /// Does it.
-    pub(crate) fn strike(self, scene: &mut Scene) {
-        match self {
-            Self::Kill(side) => supervisor(scene, side, Signal::KILL),
-            Self::Stop(side) => supervisor(scene, side, Signal::STOP),
-            Self::Terminate(side) => supervisor(scene, side, Signal::TERM),
-            Self::Interrupt(side) => supervisor(scene, side, Signal::INT),
-            Self::KillEngine(side) => engine(scene, side, Signal::KILL),
-            Self::StopEngine(side) => engine(scene, side, Signal::STOP),
-            Self::LinkDown => scene.hosts.cut(),
-            Self::LossFrom(side) => scene.hosts.lose_from(side),
-            Self::EtcdKilled => scene.etcd.as_mut().expect("etcd runs").kill(),
-            Self::EtcdSilent => scene.etcd.as_ref().expect("etcd runs").signal(Signal::STOP),
+    /// The lease time of its runs.
+    pub(crate) fn lease(&self) -> Duration {
+        match self.comes {
+            Comes::Nothing if matches!(self.fault, Fault::Etcd(_)) => LONG_LEASE,
+            _ => LEASE,
         }
     }
-}
-
-fn supervisor(scene: &mut Scene, side: Side, signal: Signal) {
-    let live = scene.live(side);
-    live.signal(live.pid(), signal);
-}
-
-fn engine(scene: &mut Scene, side: Side, signal: Signal) {
-    let live = scene.live(side);
-    let pid = live.engine(side.name());
-    live.signal(pid, signal);
 }
 
 impl Ends {
+    /// The exit code.
+    pub(crate) fn code(&self) -> i32 {
+        if matches!(self, Self::Killed) { 128 + 9 } else { 3 }
+    }
+
     /// What is to be printed in this phase.
-    pub(crate) fn pattern(&self, phase: Phase) -> String {
-        self.says.replace("{run}", &phase.of_run()).replace("{engine}", phase.of_engine())
+    pub(crate) fn pattern(&self, phase: Phase) -> Option<String> {
+        let Self::Says(text) = self else { return None };
+        Some(text.replace("{run}", &phase.of_run()).replace("{engine}", phase.of_engine()))
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::PodArgs;
 use crate::cli::OutputArgs;
 
 /// Which form the report takes.
@@ -32,7 +33,7 @@ pub(crate) enum FailOn {
 #[derive(Debug, Args)]
 pub(crate) struct CheckEnvArgs {
     /// Manifests: files, folders, or - for standard input
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "pod", value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
 
     /// The NIXL version of the workers, where an image's tag does not say it
@@ -54,6 +55,9 @@ pub(crate) struct CheckEnvArgs {
     /// Configuration with rules to switch off [default: .kvwire.yaml here, when there is one]
     #[arg(long, env = "KVWIRE_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) pods: PodArgs,
 
     /// Form of the report
     #[arg(

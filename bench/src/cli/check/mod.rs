@@ -23,11 +23,14 @@ pub(crate) struct CheckArgs {
     /// One check alone.
     #[command(subcommand)]
     pub(crate) command: Option<CheckCommand>,
-    #[command(flatten)]
-    pub(crate) pods: PodArgs,
+    /// Judge these manifests too: a file or folder, or - for standard input; may be given several times
+    #[arg(long, env = "KVWIRE_MANIFEST", value_name = "PATH", value_delimiter = ',')]
+    pub(crate) manifest: Vec<PathBuf>,
     /// NIXL's C library, or a folder that contains it [default: search]
     #[arg(long, env = "KVWIRE_NIXL_LIB", value_name = "PATH")]
     pub(crate) nixl_lib: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pods: PodArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -35,9 +38,10 @@ pub(crate) struct CheckArgs {
 /// The checks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CheckCommand {
-    /// Manifests: what each worker's process will see, and what of it forbids RDMA or NVLink.
+    /// Manifests and running pods: what each worker's process sees, and what of it forbids RDMA or NVLink.
     ///
-    /// Reads files, folders and rendered streams (helm template, kubectl kustomize, kubectl get -o yaml).
+    /// Reads files, folders and rendered streams (helm template, kubectl kustomize, kubectl get -o yaml), and with --pod
+    /// the environment of the worker's process; given both, it says what was declared and did not arrive.
     /// It reads text only: at best nothing in it forbids a fast wire, which the active test then proves.
     Env(Box<CheckEnvArgs>),
     /// Read this node's fabric, or that of a pod, and judge it.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::WORD_BYTES;
+
 /// Memory that the processor does not address: each word is a copy to or from it.
 pub(crate) trait FarMemory: fmt::Debug {
     /// The word at `index`, as it lies in memory; 0 when it cannot be had. What keeps it from being had also fails the
@@ -13,13 +15,22 @@ pub(crate) trait FarMemory: fmt::Debug {
     fn store(&self, index: usize, word: u64);
 }
 
+/// The words from a byte on; none beyond the end.
+pub(crate) fn after(words: &[AtomicU64], base: u64) -> &[AtomicU64] {
+    words.get(word_of(base)..).unwrap_or_default()
+}
+
+fn word_of(byte: u64) -> usize {
+    usize::try_from(byte / WORD_BYTES).unwrap_or(usize::MAX)
+}
+
 /// The words of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Region<'a> {
     /// Host memory.
     Near(&'a [AtomicU64]),
-    /// Memory of a GPU, and how many words it has.
-    Far(&'a dyn FarMemory, usize),
+    /// Memory of a GPU: the index of the first word, and how many there are from it on.
+    Far(&'a dyn FarMemory, usize, usize),
 }
 
 impl<'a> From<&'a [AtomicU64]> for Region<'a> {
@@ -29,11 +40,22 @@ impl<'a> From<&'a [AtomicU64]> for Region<'a> {
 }
 
 impl<'a> Region<'a> {
+    /// What is left of it from a byte on. Beyond its end there is no memory: whatever is done there is refused.
+    pub(crate) fn from_byte(self, base: u64) -> Self {
+        match self {
+            Self::Near(words) => Self::Near(after(words, base)),
+            Self::Far(memory, first, words) => {
+                let begin = word_of(base).min(words);
+                Self::Far(memory, first + begin, words - begin)
+            }
+        }
+    }
+
     /// Its length in words.
     pub(crate) fn words(self) -> usize {
         match self {
             Self::Near(words) => words.len(),
-            Self::Far(_, words) => words,
+            Self::Far(_, _, words) => words,
         }
     }
 
@@ -41,7 +63,7 @@ impl<'a> Region<'a> {
     pub(crate) fn word(self, index: usize) -> Option<Word<'a>> {
         match self {
             Self::Near(words) => words.get(index).map(Word::Near),
-            Self::Far(memory, words) => (index < words).then_some(Word::Far(memory, index)),
+            Self::Far(memory, first, words) => (index < words).then_some(Word::Far(memory, first + index)),
         }
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::clock::now_ns;
 pub(crate) use gpu::{GpuLinks, owner};
 
 /// Devices of one kind that are read, at most.
@@ -104,14 +105,14 @@ impl Sources {
         Self { sys: sys.to_owned(), proc: proc.to_owned(), gpus }
     }
 
-    /// Reads everything that is there. `engine` is the process whose sockets are counted.
-    pub(crate) fn read(&self, engine: Option<u32>) -> Reading {
+    /// Reads everything that is there. `engines` are the processes whose sockets are counted.
+    pub(crate) fn read(&self, engines: &[u32]) -> Reading {
         let (mut counters, cached_ms) = infiniband::read(&self.sys);
         counters.extend(net::read(&self.sys, &self.proc));
         if let Some(gpus) = &self.gpus {
             counters.extend(gpu::counters(gpus.as_ref()));
         }
-        let sockets = engine.and_then(|pid| sockets::read(&self.proc, pid));
+        let sockets = sockets::read(&self.proc, engines);
         Reading { at_ns: now_ns(), counters, sockets, cached_ms }
     }
 }
@@ -122,12 +123,6 @@ impl Reading {
         let age = Duration::from_nanos(now_ns().saturating_sub(self.at_ns));
         Duration::from_millis(self.cached_ms).saturating_sub(age)
     }
-}
-
-fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000)
-        + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// The number in a counter file; `None` when it is missing, unreadable or no number (`N/A (no PMA)`).

@@ -41,9 +41,13 @@ const DIAG_MSG: usize = 72;
 const ACKED_AT: usize = 120;
 const RECEIVED_AT: usize = 128;
 
-/// Sums over the connections of `pid`; `None` when the kernel does not tell.
-pub(super) fn read(proc: &Path, pid: u32) -> Option<SocketBytes> {
-    let inodes = inodes(proc, pid)?;
+/// Sums over the connections of all `pids`; `None` when the kernel does not tell, or there is no process.
+pub(super) fn read(proc: &Path, pids: &[u32]) -> Option<SocketBytes> {
+    if pids.is_empty() {
+        return None;
+    }
+    let of_each: Vec<BTreeSet<u64>> = pids.iter().map(|pid| inodes(proc, *pid)).collect::<Option<_>>()?;
+    let inodes: BTreeSet<u64> = of_each.into_iter().flatten().collect();
     let mut sum = SocketBytes::default();
     for family in [AF_INET, AF_INET6] {
         let all = dump(family)?;
@@ -177,11 +181,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut theirs, _) = listener.accept().unwrap();
-        let before = read(proc, std::process::id()).unwrap();
+        let before = read(proc, &[std::process::id()]).unwrap();
         ours.write_all(&[7; 50_000]).unwrap();
         let mut taken = vec![0; 50_000];
         theirs.read_exact(&mut taken).unwrap();
-        let after = read(proc, std::process::id()).unwrap();
+        let after = read(proc, &[std::process::id()]).unwrap();
         // Other tests of this process may move bytes meanwhile, never fewer.
         assert!(after.received - before.received >= 50_000, "{before:?} {after:?}");
         assert!(after.local_received - before.local_received >= 50_000, "{before:?} {after:?}");
@@ -190,8 +194,9 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_has_no_sockets_to_count() {
-        assert_eq!(read(Path::new("/proc"), u32::MAX), None);
-        assert_eq!(read(Path::new("/no/such/proc"), 1), None);
+        assert_eq!(read(Path::new("/proc"), &[u32::MAX]), None);
+        assert_eq!(read(Path::new("/no/such/proc"), &[1]), None);
+        assert_eq!(read(Path::new("/proc"), &[]), None);
     }
 
     proptest::proptest! {

@@ -11,7 +11,7 @@ fn write(root: &Path, path: &str, text: &str) {
 }
 
 fn read(root: &Path) -> Reading {
-    Sources::at(&root.join("sys"), &root.join("proc"), None).read(None)
+    Sources::at(&root.join("sys"), &root.join("proc"), None).read(&[])
 }
 
 fn counter(reading: &Reading, device: &str) -> Counter {
@@ -112,7 +112,7 @@ impl GpuLinks for TwoGpus {
 #[test]
 fn gpu_links_are_counted_one_by_one_where_the_driver_tells() {
     let root = tempfile::tempdir().unwrap();
-    let reading = Sources::at(root.path(), root.path(), Some(Box::new(TwoGpus))).read(None);
+    let reading = Sources::at(root.path(), root.path(), Some(Box::new(TwoGpus))).read(&[]);
     let counters: Vec<(Kind, &str, u64)> =
         reading.counters.iter().map(|c| (c.kind, c.device.as_str(), c.received)).collect();
     assert_eq!(
@@ -124,7 +124,7 @@ fn gpu_links_are_counted_one_by_one_where_the_driver_tells() {
 
 #[test]
 fn this_host_can_be_read() {
-    let reading = Sources::of_this_host().read(Some(std::process::id()));
+    let reading = Sources::of_this_host().read(&[std::process::id()]);
     assert!(reading.counters.iter().any(|c| c.device == "lo"), "{reading:?}");
     assert!(reading.at_ns > 0);
 }

@@ -2,7 +2,10 @@ use super::super::counters::SocketBytes;
 use super::super::ucx::Lane;
 use super::*;
 
-const GPUS: GpusOfSides<'static> = GpusOfSides { initiator: Some("GPU-a"), target: Some("GPU-b") };
+fn gpus(initiator: &str, target: &str) -> GpusOfSides {
+    let whole = |uuid: &str| Some(GpuOfSide { uuid: uuid.to_owned(), share: 1.0 });
+    GpusOfSides { initiator: whole(initiator), target: whole(target) }
+}
 const PAYLOAD: u64 = 100 << 20;
 const TRANSFERS: u64 = 100;
 
@@ -70,7 +73,7 @@ fn judged(table: Option<&Table>, initiator: &[Reading; 4], target: &[Reading; 4]
         initiator: Some(initiator),
         target: Some(target),
         one_network: false,
-        gpus: GPUS,
+        gpus: gpus("GPU-a", "GPU-b"),
     })
 }
 
@@ -263,7 +266,7 @@ fn within_one_gpu_nothing_moves_and_that_is_its_memory() {
         initiator: Some(&readings),
         target: Some(&readings),
         one_network: true,
-        gpus: GpusOfSides { initiator: Some("GPU-a"), target: Some("GPU-a") },
+        gpus: gpus("GPU-a", "GPU-a"),
     });
     assert_eq!((judged.class, judged.doubt), (Class::Shm, None));
 }

@@ -31,6 +31,7 @@ fn plan() -> Plan {
             case(Op::Read, 4 << 10),
         ],
         depth: 1,
+        ranks: 1,
         repeat: 1,
         warmup: 100,
         samples: 10_001,
@@ -87,6 +88,7 @@ pub(crate) fn case(op: Op, size: &str, block_bytes: u64, samples: u64, typical: 
         total: spread(samples, typical),
         notify: None,
         lists_ns: None,
+        lists: None,
         notified: None,
         notified_resolution_ns: None,
         scheduled: None,
@@ -102,6 +104,7 @@ pub(crate) fn case(op: Op, size: &str, block_bytes: u64, samples: u64, typical: 
         transport: None,
         ended_by: Some(EndedBy::Samples),
         repetitions: Vec::new(),
+        parts: Vec::new(),
         limit: None,
     }
 }
@@ -134,6 +137,7 @@ pub(crate) fn passed() -> ResultFile {
         },
         plan: plan(),
         nodes,
+        node_differences: Vec::new(),
         memory: both("host memory"),
         placement: Sides::default(),
         rendezvous: Rendezvous::default(),

@@ -50,6 +50,13 @@ pub(crate) struct GpuUsed {
 }
 
 impl Placement {
+    /// The memory of all ranks of a side in a few words, each kind once.
+    pub(crate) fn memory_of(placements: &[Self]) -> String {
+        let mut kinds: Vec<String> = placements.iter().map(Self::memory).collect();
+        kinds.dedup();
+        kinds.join(" and ")
+    }
+
     /// The memory in a few words, the same from run to run: `host memory`, `GPU memory (malloc)`.
     pub(crate) fn memory(&self) -> String {
         match &self.gpu {

@@ -46,15 +46,28 @@ impl CaseResult {
     /// something failed there is no bandwidth.
     pub(crate) fn absorb(&mut self, next: Self, at_ns: u64) {
         self.repetitions.push(next.repetition(at_ns));
+        self.wall_ns += next.wall_ns;
+        self.ended_by = next.ended_by.or(self.ended_by);
+        let mut of_next = next.parts.clone().into_iter();
+        self.parts.iter_mut().zip(&mut of_next).for_each(|(part, next)| part.absorb(next));
+        self.add(next);
+    }
+
+    /// Adds the figures of other transfers of the same case: all but the time of the loop, which depends on whether they
+    /// were made at the same time.
+    pub(super) fn add(&mut self, next: Self) {
         self.transfers += next.transfers;
         self.payload_bytes += next.payload_bytes;
-        self.wall_ns += next.wall_ns;
         self.warmup_transfers += next.warmup_transfers;
+        self.unserved += next.unserved;
         self.prep = joined(self.prep.take(), next.prep);
         self.post = joined(self.post.take(), next.post);
         self.wire = joined(self.wire.take(), next.wire);
         self.total = joined(self.total.take(), next.total);
         self.notify = joined(self.notify.take(), next.notify);
+        self.lists = joined(self.lists.take(), next.lists);
+        self.notified = joined(self.notified.take(), next.notified);
+        self.scheduled = joined(self.scheduled.take(), next.scheduled);
         self.verification.verified_bytes += next.verification.verified_bytes;
         self.verification.per_transfer_checks += next.verification.per_transfer_checks;
         self.verification.epochs += next.verification.epochs;
@@ -65,11 +78,10 @@ impl CaseResult {
         }
         let passed = self.status == CaseStatus::Pass && self.wall_ns > 0;
         self.bandwidth_bytes_per_s = passed.then(|| self.payload_bytes as f64 * 1e9 / self.wall_ns as f64);
-        self.ended_by = next.ended_by.or(self.ended_by);
     }
 }
 
-fn joined(first: Option<Distribution>, next: Option<Distribution>) -> Option<Distribution> {
+pub(super) fn joined(first: Option<Distribution>, next: Option<Distribution>) -> Option<Distribution> {
     match (first, next) {
         // A histogram of this process always decodes; if it did not, the first loop alone would stand.
         (Some(first), Some(next)) => Some(first.joined(&next).unwrap_or(first)),

@@ -255,5 +255,7 @@ fn cell_of(column: &Column, case: &CaseResult) -> String {
 }
 
 fn title_of(case: &CaseResult) -> String {
-    plain(&format!("{}, {}, depth {}", case.op, case.shape, case.depth))
+    let ranks = case.parts.iter().map(|part| part.rank).max().map_or(1, |last| last + 1);
+    let ranks = if ranks > 1 { format!(", {ranks} ranks") } else { String::new() };
+    plain(&format!("{}, {}, depth {}{ranks}", case.op, case.shape, case.depth))
 }

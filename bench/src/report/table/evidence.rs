@@ -1,13 +1,15 @@
-//! What the class of each case rests on, for `--verbose`.
+//! What `--verbose` adds: each rank and direction by itself, and what the class of each case rests on.
 
 use std::fmt::Write as _;
 
-use super::super::model::ResultFile;
+use super::super::model::{CaseResult, PartResult, ResultFile};
 use super::text::{plain, push_wrapped};
+use crate::measure::units::{count, gigabits_per_s, gigabytes_per_s, time};
 
 /// Every piece of evidence, case by case, and what was expected. Empty when there is none.
 pub(crate) fn evidence(result: &ResultFile, width: usize) -> String {
     let mut out = String::new();
+    result.cases.iter().for_each(|case| push_parts(&mut out, case));
     if let Some(expected) = &result.expectation {
         let class = expected.class.map_or("any wire", crate::proof::Class::name);
         push_wrapped(&mut out, &format!("\nexpected: {class} ({})", expected.why), 0, width);
@@ -29,4 +31,35 @@ pub(crate) fn evidence(result: &ResultFile, width: usize) -> String {
         }
     }
     out
+}
+
+/// One line for each rank and direction of a case.
+fn push_parts(out: &mut String, case: &CaseResult) {
+    if case.parts.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}, by rank and direction:", plain(&case.name));
+    let rows: Vec<Vec<String>> = case.parts.iter().map(row).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    for row in &rows {
+        let cells =
+            row.iter().enumerate().map(|(column, cell)| format!("{cell:>width$}", width = width(column)));
+        let _ = writeln!(out, "  {}", cells.collect::<Vec<_>>().join("  "));
+    }
+}
+
+fn row(part: &PartResult) -> Vec<String> {
+    let rate = part.bandwidth_bytes_per_s;
+    let wire = part.transport.as_ref().map_or("wire not known".to_owned(), crate::proof::wire);
+    vec![
+        format!("rank {} - {}", part.rank, part.target_rank),
+        part.op.to_string(),
+        rate.map_or("- GB/s".to_owned(), |rate| format!("{} GB/s", gigabytes_per_s(rate))),
+        rate.map_or("- Gb/s".to_owned(), |rate| format!("{} Gb/s", gigabits_per_s(rate))),
+        part.total.as_ref().map_or("p50 -".to_owned(), |total| format!("p50 {}", time(total.p50))),
+        format!("{} samples", count(part.transfers)),
+        format!("began after {}", time(part.began_after_ns)),
+        wire,
+        super::status_word(part.status).to_owned(),
+    ]
 }

@@ -22,6 +22,12 @@ pub(crate) fn push_findings(out: &mut String, findings: &[Finding], paint: Paint
             let _ = writeln!(out, "{:INDENT$}{} {}", "", paint.text(Tone::Quiet, "|"), plain(line));
         }
         push_part(out, "next: ", &finding.next_step, paint, width);
+        if !finding.fix.is_empty() {
+            let _ = writeln!(out, "{:INDENT$}{}", "", paint.text(Tone::Quiet, "fix:"));
+            for line in finding.fix.lines() {
+                let _ = writeln!(out, "{:INDENT$}  {}", "", plain(line));
+            }
+        }
     }
 }
 

@@ -35,7 +35,9 @@ fn headline(case: &CaseResult, result: &ResultFile) -> Option<(String, String)> 
     if kv.prefill_ranks_per_decode_rank > 1 {
         rest.push(format!("the share of one of {} prefill ranks", kv.prefill_ranks_per_decode_rank));
     }
-    rest.extend(case.bandwidth_bytes_per_s.map(|rate| format!("{} GB/s", gigabytes_per_s(rate))));
+    let ranks = case.parts.iter().map(|part| part.rank).max().unwrap_or(0) + 1;
+    let together = if ranks > 1 { format!(" over all {ranks} ranks") } else { String::new() };
+    rest.extend(case.bandwidth_bytes_per_s.map(|rate| format!("{} GB/s{together}", gigabytes_per_s(rate))));
     rest.push(match descriptor_share(case, result) {
         Some(share) => format!("{:.0} % spent on descriptors", share * 100.0),
         None => {
@@ -62,7 +64,9 @@ fn prompts(kv: &KvCase) -> String {
 }
 
 fn cost_of<'a>(case: &CaseResult, result: &'a ResultFile) -> Option<&'a DescriptorCost> {
-    result.descriptor_costs.iter().find(|cost| cost.op == case.op)
+    // Of both directions at once, the dearer one.
+    let costs = result.descriptor_costs.iter().filter(|cost| case.op.directions().contains(&cost.op));
+    costs.max_by(|a, b| a.ns.total_cmp(&b.ns))
 }
 
 /// The part of a transfer's time that its descriptors take, from 0 to 1.
@@ -97,7 +101,9 @@ fn cost_note(cost: &DescriptorCost) -> String {
 /// Whether descriptors or the wire decide a prompt's time, and what would help.
 fn bound_note(case: &CaseResult, result: &ResultFile) -> Option<String> {
     let kv = case.kv.as_ref()?;
-    let crossover = cost_of(case, result)?.crossover_bytes?;
+    let cost = cost_of(case, result)?;
+    // Where no crossover was found, either the descriptors cost nothing or the wire did not show beside them.
+    let crossover = cost.crossover_bytes.unwrap_or(if cost.ns > 0.0 { f64::INFINITY } else { 0.0 });
     let posted = case.descriptors.posted.unwrap_or(case.descriptors.requested).max(1);
     // What NIXL merged is one descriptor on the wire.
     let each = case.block_bytes as f64 * case.descriptors.requested as f64 / posted as f64;
@@ -216,7 +222,13 @@ mod tests {
         let free = notes(&result(1 << 20, 320, Some(12_500.0))).join("\n");
         assert!(free.contains("bound by the wire"), "{free}");
         let none = notes(&result(4096, 81_920, None)).join("\n");
-        assert!(none.contains("no size was found"), "{none}");
+        assert!(none.contains("no size was found") && none.contains("bound by descriptors"), "{none}");
+        let mut nothing = result(4096, 81_920, None);
+        nothing.descriptor_costs[0].ns = -3.0;
+        assert!(notes(&nothing).join("\n").contains("bound by the wire"));
+        let mut both = result(4096, 81_920, Some(12_500.0));
+        both.cases[0].op = Op::Both;
+        assert!(notes(&both).join("\n").contains("bound by descriptors"));
     }
 
     #[test]

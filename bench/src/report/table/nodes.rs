@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use checks::Node;
+use checks::node::FactPair;
 
 use super::text::{Paint, Tone, plain};
 use crate::report::model::Sides;
@@ -10,14 +11,14 @@ use crate::report::model::Sides;
 /// Columns that a value of the first node takes at most before the second one follows.
 const VALUE_MAX: usize = 48;
 
-/// Two processes of one host are alike, and are left out.
+/// Two processes of one host that are alike are left out.
 pub(crate) fn push_nodes(out: &mut String, nodes: &Sides<Node>, paint: Paint) {
     let (Some(initiator), Some(target)) = (&nodes.initiator, &nodes.target) else { return };
     let (Some(ours), Some(theirs)) = (&initiator.report, &target.report) else { return };
-    if initiator.same_host(target) {
+    let pairs = ours.beside(theirs);
+    if initiator.same_host(target) && !pairs.iter().any(FactPair::differs) {
         return;
     }
-    let pairs = ours.beside(theirs);
     let name_width = pairs.iter().map(|pair| pair.name.len()).max().unwrap_or(0);
     let value = |value: Option<&str>| plain(value.unwrap_or("not known"));
     let value_width =
@@ -62,7 +63,8 @@ mod tests {
     }
 
     #[test]
-    fn two_processes_of_one_host_are_not_compared() {
+    fn two_processes_of_one_host_are_shown_only_where_they_differ() {
         assert_eq!(shown(node("a", "400"), node("a", "400")), "");
+        assert!(shown(node("a", "400"), node("a", "200")).contains("! port rate"));
     }
 }

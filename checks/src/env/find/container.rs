@@ -8,10 +8,14 @@ use super::super::secret;
 use super::super::selection::{Library, select};
 use super::super::worker::{Engine, Placed, Pod, Resource, Role, SharedMemory, Worker};
 use super::super::yaml::{Node, Span};
+use super::placement;
 
 /// Containers beside a model server that move no KV cache.
 const SIDECARS: &[&str] =
     &["routing-proxy", "routing-sidecar", "istio-proxy", "envoy", "otel", "metrics", "epp"];
+
+/// Files in which UCX, NIXL and NCCL look for settings.
+pub(crate) const SETTINGS_FILES: &[&str] = &["ucx.conf", "nixl.cfg", ".nixl.cfg", "nccl.conf", ".nccl.conf"];
 
 /// What was found of a worker, before it is put together.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub(super) struct Draft {
     pub(super) security: Vec<Rc<Node>>,
     pub(super) shared_memory: Option<SharedMemory>,
     pub(super) nodes: u32,
+    pub(super) replicas: u32,
+    pub(super) labels: Vec<(String, String)>,
     pub(super) dynamo: bool,
     pub(super) engine_hint: Option<Engine>,
     pub(super) backend_hint: Option<(String, Span)>,
@@ -47,6 +53,8 @@ pub(super) struct Draft {
     pub(super) partial: Option<String>,
     /// It counts as a worker only when something in it shows that it is one.
     pub(super) must_show: bool,
+    /// What a running process sees, instead of what manifests say.
+    pub(super) process: Option<Environment>,
 }
 
 impl Draft {
@@ -66,6 +74,8 @@ impl Draft {
             security: Vec::new(),
             shared_memory: None,
             nodes: 1,
+            replicas: 1,
+            labels: Vec::new(),
             dynamo: false,
             engine_hint: None,
             backend_hint: None,
@@ -77,6 +87,7 @@ impl Draft {
             patch: false,
             partial: None,
             must_show: false,
+            process: None,
         }
     }
 
@@ -84,10 +95,11 @@ impl Draft {
     pub(super) fn finish(mut self, maps: &Maps, hide: &mut Vec<Span>) -> Option<Worker> {
         let launch = self.script.take().unwrap_or_else(|| Launch::read(&self.container));
         let image = self.container.get("image").and_then(placed);
-        let mut env = self.environment(maps, hide);
+        let is_process = self.process.is_some();
+        let mut env = self.process.take().unwrap_or_else(|| self.environment(maps, hide));
         env.add_launch(&launch);
         let (engine, dynamo) = self.engine(&launch, image.as_ref());
-        let pod = self.pod();
+        let pod = self.pod(maps);
         let mut selection = select(engine, &launch, &env, &pod, maps);
         if let Some((backend, span)) = &self.backend_hint
             && matches!(selection.library, Library::Unknown)
@@ -107,8 +119,7 @@ impl Draft {
                 .resources
                 .iter()
                 .any(|r| r.name.contains("gpu") || r.name.contains("rdma") || r.name.contains("/efa"));
-        let sidecar = SIDECARS.iter().any(|s| self.container_name.contains(s));
-        if (self.must_show && !shows) || sidecar {
+        if (self.must_show && !shows) || is_sidecar(&self.container_name) {
             return None;
         }
         let partial = self
@@ -124,6 +135,7 @@ impl Draft {
             dynamo,
             span: self.span,
             partial,
+            is_process,
             image,
             launch,
             env,
@@ -208,8 +220,13 @@ impl Draft {
         }
     }
 
-    fn pod(&self) -> Pod {
-        let mut pod = Pod { nodes: self.nodes.max(1), ..Pod::default() };
+    fn pod(&self, maps: &Maps) -> Pod {
+        let mut pod = Pod {
+            nodes: self.nodes.max(1),
+            replicas: self.replicas,
+            labels: self.labels.clone(),
+            ..Pod::default()
+        };
         let own = self.container.get("resources");
         for resources in self.resources.iter().chain(own) {
             add_resources(resources, &mut pod);
@@ -233,6 +250,13 @@ impl Draft {
         }
         if let Some(spec) = &self.pod_spec {
             add_pod(spec, &mut pod);
+            placement::add(spec, &mut pod);
+        }
+        for (path, volume) in &pod.mounts {
+            let map =
+                pod.config_volumes.iter().find(|(v, _)| v == volume).and_then(|(_, m)| maps.config.get(m));
+            let named = SETTINGS_FILES.iter().filter(|name| map.is_some_and(|m| m.contains_key(**name)));
+            pod.settings_files.extend(named.map(|name| (path.clone(), *name)));
         }
         let mounted = self.mounted_shared_memory(&pod);
         pod.shared_memory = match (mounted, self.shared_memory.clone()) {
@@ -257,6 +281,11 @@ impl Draft {
             None => Some(SharedMemory::Unlimited),
         }
     }
+}
+
+/// True for a container beside a model server that moves no KV cache.
+pub(super) fn is_sidecar(name: &str) -> bool {
+    SIDECARS.iter().any(|s| name.contains(s))
 }
 
 fn placed(node: &Rc<Node>) -> Option<Placed> {

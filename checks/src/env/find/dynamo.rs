@@ -6,6 +6,7 @@ use super::super::selection::role_of;
 use super::super::worker::{Engine, Placed, Role, SharedMemory};
 use super::super::yaml::Node;
 use super::container::Draft;
+use super::placement;
 
 /// `DynamoGraphDeployment`.
 pub(super) fn graph(node: &Node, object: &str, drafts: &mut Vec<Draft>) {
@@ -68,6 +69,8 @@ fn one(
     }
     draft.sources.extend(service.get("envFromSecret").cloned());
     draft.resources.extend(service.get("resources").cloned());
+    draft.replicas = service.text_of(&["replicas"]).and_then(|n| n.parse().ok()).unwrap_or(1);
+    draft.labels = operator_labels(name, object, service);
     draft.nodes = service.text_of(&["multinode", "nodeCount"]).and_then(|n| n.parse().ok()).unwrap_or(1);
     draft.engine_hint = match framework {
         Some("vllm") => Some(Engine::Vllm),
@@ -85,6 +88,20 @@ fn one(
     };
     draft.role_hints.extend(stated_role(service));
     drafts.push(draft);
+}
+
+/// Labels of a service's pods: its own, and those that the operator adds.
+fn operator_labels(name: &str, object: &str, service: &Node) -> Vec<(String, String)> {
+    let mut labels = placement::labels(service.get("extraPodMetadata"));
+    labels.extend(placement::labels(service.at(&["podTemplate", "metadata"])));
+    labels.extend(placement::labels(Some(&service.with(service.value.clone()))));
+    let graph = object.rsplit(' ').next().unwrap_or(object);
+    let kind = service.text_of(&["componentType"]).or_else(|| service.text_of(&["type"])).unwrap_or("worker");
+    let kind = if matches!(kind, "prefill" | "decode") { "worker" } else { kind };
+    for (key, value) in [("component", name), ("component-type", kind), ("graph-deployment-name", graph)] {
+        labels.push((format!("nvidia.com/dynamo-{key}"), value.to_owned()));
+    }
+    labels
 }
 
 /// The role as the graph states it.

@@ -2,7 +2,9 @@
 
 mod container;
 mod dynamo;
+mod placement;
 mod pod;
+mod process;
 mod values;
 
 use std::rc::Rc;
@@ -12,6 +14,9 @@ use super::worker::Worker;
 use super::yaml::{Node, Span};
 
 use container::Draft;
+pub(super) use container::SETTINGS_FILES;
+
+pub(super) use process::worker as of_process;
 
 /// Variables of all workers together: a graph's own count for each of its services.
 const SETTINGS_MAX: usize = 500_000;
@@ -76,7 +81,7 @@ fn find(document: &Document, drafts: &mut Vec<Draft>, around: &mut Surroundings)
     let object = format!("{kind} {name}");
     let first = drafts.len();
     match kind {
-        "" => values::find(node, drafts),
+        "" => around.is_cut |= values::find(node, drafts),
         "DynamoGraphDeployment" => dynamo::graph(node, &object, drafts),
         "DynamoComponentDeployment" => dynamo::component(node, &object, name, drafts),
         "ComputeDomain" => {
@@ -91,7 +96,7 @@ fn find(document: &Document, drafts: &mut Vec<Draft>, around: &mut Surroundings)
             around.claims.push((name.to_owned(), classes.join(" ")));
         }
         "Kustomization" | "Component" => {}
-        _ => pod::workload(node, kind, &object, name, drafts),
+        _ => around.is_cut |= pod::workload(node, kind, &object, name, drafts),
     }
     if !kind.is_empty() {
         around.objects.push(object);

@@ -6,6 +6,7 @@ use super::super::selection::role_of;
 use super::super::worker::Role;
 use super::super::yaml::{Node, Value};
 use super::container::Draft;
+use super::placement;
 
 /// How deep a pod may stand in an object of an unknown kind.
 const DEPTH_MAX: u32 = 16;
@@ -18,24 +19,41 @@ struct Found {
     path: Vec<String>,
 }
 
-/// Any object that has pods somewhere in it.
-pub(super) fn workload(node: &Rc<Node>, kind: &str, object: &str, name: &str, drafts: &mut Vec<Draft>) {
+/// Pods of one object that are looked at.
+const PODS_MAX: usize = 10_000;
+
+/// Any object that has pods somewhere in it. True when it has more than the limit.
+pub(super) fn workload(
+    node: &Rc<Node>,
+    kind: &str,
+    object: &str,
+    name: &str,
+    drafts: &mut Vec<Draft>,
+) -> bool {
     let mut found = Vec::new();
     search(node, &mut Vec::new(), 0, &mut found);
+    let is_cut = found.len() >= PODS_MAX;
     let known = matches!(kind, "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" | "LeaderWorkerSet");
     let selects = node.at(&["spec", "selector"]).is_some();
+    let replicas = node.text_of(&["spec", "replicas"]).and_then(|n| n.parse().ok()).unwrap_or(1);
+    // KServe: what stands beside a prefill part is the decode part.
+    let beside_prefill =
+        kind.starts_with("LLMInferenceService") && node.at(&["spec", "prefill"]).is_some_and(|p| p.is_map());
     for pod in found {
-        let part = pod.path.iter().rev().find_map(|key| part_of(key));
+        let parts: Vec<&str> = pod.path.iter().filter_map(|key| part_of(key)).collect();
+        let part = (!parts.is_empty()).then(|| parts.join(" "));
         let nodes = node.text_of(&["spec", "leaderWorkerTemplate", "size"]).and_then(|n| n.parse().ok());
         for container in pod.spec.get("containers").map_or(&[][..], |c| c.items()) {
             let container_name = container.text_of(&["name"]).unwrap_or("?");
-            let shown = part.map_or_else(|| name.to_owned(), |part| format!("{name} ({part})"));
+            let shown = part.as_ref().map_or_else(|| name.to_owned(), |part| format!("{name} ({part})"));
             let mut draft = Draft::new(&shown, object, Rc::clone(container));
             draft.span = container.span;
             draft.container_name = container_name.to_owned();
             draft.pod_spec = Some(Rc::clone(&pod.spec));
             draft.must_show = true;
             draft.nodes = nodes.unwrap_or(1);
+            draft.replicas = replicas;
+            draft.labels = placement::labels(pod.metadata.as_ref());
             let labels = [
                 pod.metadata.as_ref().and_then(|m| m.at(&["labels", "llm-d.ai/role"])),
                 node.at(&["metadata", "labels", "llm-d.ai/role"]),
@@ -50,6 +68,9 @@ pub(super) fn workload(node: &Rc<Node>, kind: &str, object: &str, name: &str, dr
                 "decode" => Some((Role::Decode, "key decode".to_owned())),
                 _ => None,
             });
+            if draft.path_role.is_none() && beside_prefill {
+                draft.path_role = Some((Role::Decode, "spec beside spec.prefill".to_owned()));
+            }
             if let Some(annotations) = pod.metadata.as_ref().and_then(|m| m.get("annotations")) {
                 draft.annotations.push(Rc::clone(annotations));
             }
@@ -58,6 +79,7 @@ pub(super) fn workload(node: &Rc<Node>, kind: &str, object: &str, name: &str, dr
             drafts.push(draft);
         }
     }
+    is_cut
 }
 
 fn label_role(word: &str) -> Role {
@@ -71,13 +93,14 @@ fn part_of(key: &str) -> Option<&'static str> {
     match key {
         "leaderTemplate" | "leader" => Some("leader"),
         "workerTemplate" | "worker" => Some("worker"),
+        "prefill" => Some("prefill"),
         _ => None,
     }
 }
 
 /// Every mapping with a list of containers in it; init containers are not workers.
 fn search(node: &Rc<Node>, path: &mut Vec<String>, depth: u32, out: &mut Vec<Found>) {
-    if depth > DEPTH_MAX || out.len() > 10_000 {
+    if depth > DEPTH_MAX || out.len() >= PODS_MAX {
         return;
     }
     match &node.value {

@@ -6,12 +6,16 @@ use std::rc::Rc;
 use super::super::launch::Launch;
 use super::super::worker::Role;
 use super::super::yaml::{Node, Value};
-use super::container::Draft;
+use super::container::{Draft, is_sidecar};
 
 const DEPTH_MAX: u32 = 16;
 
-/// Profiles, values and scenarios.
-pub(super) fn find(node: &Rc<Node>, drafts: &mut Vec<Draft>) {
+/// Sections of one document that are looked at.
+const SECTIONS_MAX: usize = 10_000;
+
+/// Profiles, values and scenarios. True when there are more than the limit.
+pub(super) fn find(node: &Rc<Node>, drafts: &mut Vec<Draft>) -> bool {
+    let first = drafts.len();
     let is_profile = node.get("env").is_some_and(|e| e.is_map())
         && (node.get("provider").is_some()
             || node.get("kv_backend").is_some()
@@ -19,8 +23,9 @@ pub(super) fn find(node: &Rc<Node>, drafts: &mut Vec<Draft>) {
     if is_profile {
         profile(node, drafts);
     } else {
-        search(node, &mut Vec::new(), 0, drafts);
+        search(node, &mut Vec::new(), 0, first + SECTIONS_MAX, drafts);
     }
+    drafts.len() >= first + SECTIONS_MAX
 }
 
 /// `env:` as a mapping, `device:` as resources, `target.match` as roles.
@@ -52,8 +57,8 @@ fn profile(node: &Rc<Node>, drafts: &mut Vec<Draft>) {
     drafts.push(draft);
 }
 
-fn search(node: &Rc<Node>, path: &mut Vec<String>, depth: u32, drafts: &mut Vec<Draft>) {
-    if depth > DEPTH_MAX || drafts.len() > 10_000 {
+fn search(node: &Rc<Node>, path: &mut Vec<String>, depth: u32, max: usize, drafts: &mut Vec<Draft>) {
+    if depth > DEPTH_MAX || drafts.len() >= max {
         return;
     }
     match &node.value {
@@ -64,13 +69,13 @@ fn search(node: &Rc<Node>, path: &mut Vec<String>, depth: u32, drafts: &mut Vec<
             }
             for (key, value) in entries {
                 path.push(key.text().unwrap_or("").to_owned());
-                search(value, path, depth + 1, drafts);
+                search(value, path, depth + 1, max, drafts);
                 path.pop();
             }
         }
         Value::List(items) => {
             for item in items {
-                search(item, path, depth + 1, drafts);
+                search(item, path, depth + 1, max, drafts);
             }
         }
         Value::Scalar(_) => {}
@@ -98,7 +103,8 @@ fn section(node: &Rc<Node>, path: &[String]) -> Option<Draft> {
     if role.is_none() && stated.is_none() {
         return None;
     }
-    let container = containers.first().cloned();
+    let is_worker = |c: &&Rc<Node>| !is_sidecar(c.text_of(&["name"]).unwrap_or(""));
+    let container = containers.iter().find(is_worker).or(containers.first()).cloned();
     env.or(container.as_ref())?;
     let name = node.text_of(&["name"]).map_or_else(|| path.join("."), str::to_owned);
     let mut draft = Draft::new(&name, "chart values", container.unwrap_or_else(|| Rc::clone(node)));

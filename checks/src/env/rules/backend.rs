@@ -2,9 +2,9 @@
 
 use super::super::lists::{self, Device};
 use super::super::selection::Library;
-use super::super::value::is_off;
+use super::super::value::{is_off, is_on};
 use super::super::version::Version;
-use super::super::worker::{Engine, Worker};
+use super::super::worker::{Engine, Role, Worker};
 use super::{Findings, Scene, entry, finding};
 use crate::Status;
 
@@ -15,6 +15,8 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
     params(worker, out);
     mooncake(worker, out);
     verbs_free_ucx(worker, out);
+    unconfigured(worker, out);
+    segments(worker, out);
     let env = &worker.env;
     if let Some(setting) = env.get("NCCL_IB_HCA")
         && worker.selection.is_nixl_ucx()
@@ -24,7 +26,10 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
             "NCCL_IB_HCA={} does not steer the KV cache, and UCX_NET_DEVICES is not set",
             setting.shown()
         );
-        out.about(finding("nccl-does-not-steer", Status::Warn, title), setting, "", worker);
+        let names = setting.text().unwrap_or("").trim_start_matches(['^', '=']);
+        let excludes = setting.text().is_some_and(|v| v.starts_with('^'));
+        let fix = entry("UCX_NET_DEVICES", &format!("{}{names}", if excludes { "^" } else { "" }));
+        out.about(finding("nccl-does-not-steer", Status::Warn, title).fix(fix), setting, "", worker);
     }
     if let (Some(setting), Library::Nixl(_)) = (env.get("UCX_TLS"), &worker.selection.library)
         && !worker.selection.is_nixl_ucx()
@@ -99,7 +104,7 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
         let title =
             format!("EFA devices are requested, and KV cache goes through NIXL's UCX backend: {what}");
         out.add(
-            finding("efa-with-ucx", status, title).fix(libfabric_fix(worker.engine)),
+            finding("efa-with-ucx", status, title).fix(selector_fix(worker.engine)),
             resource.span,
             Some(worker),
         );
@@ -112,7 +117,7 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
         && worker.partial.is_none()
     {
         let title = format!("{} and other FI_ variables have no effect on NIXL's UCX backend", setting.name);
-        let found = finding("libfabric-unused", Status::Warn, title).fix(libfabric_fix(worker.engine));
+        let found = finding("libfabric-unused", Status::Warn, title).fix(selector_fix(worker.engine));
         out.about(found, setting, &setting.name, worker);
     }
     if let Some(setting) = env.get("FI_EFA_USE_DEVICE_RDMA")
@@ -134,6 +139,13 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
             worker,
         );
     }
+    if let Some(setting) = env.get("FI_EFA_ENABLE_SHM_TRANSFER").filter(|_| resource.is_some())
+        && setting.text().is_some_and(|v| is_on(v) || v == "true")
+    {
+        let title = "FI_EFA_ENABLE_SHM_TRANSFER is on: GPU buffers were reported as corrupted under load";
+        let fix = entry("FI_EFA_ENABLE_SHM_TRANSFER", "0");
+        out.about(finding("efa-rdma-off", Status::Warn, title).fix(fix), setting, "", worker);
+    }
     let uses_efa = resource.is_some() || worker.selection.is_libfabric();
     if uses_efa && !worker.pod.privileged && worker.launch.span.line > 0 {
         let span = resource.map_or(worker.span, |r| r.span);
@@ -143,14 +155,17 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
     }
 }
 
-fn libfabric_fix(engine: Engine) -> &'static str {
+/// What selects LIBFABRIC for an engine, to paste.
+pub(super) fn selector_fix(engine: Engine) -> &'static str {
     match engine {
         Engine::Vllm => {
             "--kv-transfer-config '{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_both\",\"kv_connector_extra_config\":{\"backends\":[\"LIBFABRIC\"]}}'"
         }
         Engine::Sglang => "- name: SGLANG_DISAGGREGATION_NIXL_BACKEND\n  value: LIBFABRIC",
         Engine::TensorRtLlm => "- name: TRTLLM_NIXL_KVCACHE_BACKEND\n  value: LIBFABRIC",
-        Engine::Dynamo | Engine::Plain => "",
+        Engine::Dynamo | Engine::Plain => {
+            "# choose LIBFABRIC by the engine's own selector, see `kvwire explain backend-selector`"
+        }
     }
 }
 
@@ -172,14 +187,36 @@ fn params(worker: &Worker, out: &mut Findings<'_>) {
                     None => continue,
                 }
             }
+            "enforce_handshake_compat" if value == "false" => {
+                "enforce_handshake_compat is false: sides with different versions or layouts are not told apart".to_owned()
+            }
             "ucx_error_handling_mode" if !matches!(value.as_str(), "peer" | "none") => {
                 format!("ucx_error_handling_mode is peer or none; with {value} NIXL gets no backend")
             }
             _ => continue,
         };
+        let fix = match key.as_str() {
+            "ucx_devices" | "device_list" => entry("UCX_NET_DEVICES", &value.replace(", ", ",")),
+            "engine_config" => engine_config(value),
+            "enforce_handshake_compat" => "\"enforce_handshake_compat\": true".to_owned(),
+            _ => "\"ucx_error_handling_mode\": \"peer\"".to_owned(),
+        };
         let needle = out.sources.locate(*span, key);
-        out.add(finding("backend-param", Status::Warn, what), needle, Some(worker));
+        out.add(finding("backend-param", Status::Warn, what).fix(fix), needle, Some(worker));
     }
+}
+
+/// The same as variables, which keep their commas.
+fn engine_config(value: &str) -> String {
+    let mut settings: Vec<(String, String)> = Vec::new();
+    for part in value.split(',') {
+        match (part.split_once('='), settings.last_mut()) {
+            (Some((name, value)), _) => settings.push((format!("UCX_{}", name.trim()), value.to_owned())),
+            (None, Some((_, last))) => last.push_str(&format!(",{part}")),
+            (None, None) => {}
+        }
+    }
+    settings.iter().map(|(name, value)| entry(name, value)).collect::<Vec<_>>().join("\n")
 }
 
 fn mooncake(worker: &Worker, out: &mut Findings<'_>) {
@@ -201,6 +238,38 @@ fn mooncake(worker: &Worker, out: &mut Findings<'_>) {
     }
 }
 
+/// A side of TensorRT-LLM whose configuration is in the input and names no backend.
+fn unconfigured(worker: &Worker, out: &mut Findings<'_>) {
+    if let Some(span) = worker.selection.unconfigured
+        && matches!(worker.role, Role::Prefill | Role::Decode)
+    {
+        let title =
+            "the configuration file names no cache_transceiver_config.backend: this side moves no KV cache";
+        let fix = "cache_transceiver_config:\n  backend: DEFAULT";
+        out.add(finding("kv-transfer-off", Status::Fail, title).fix(fix), span, Some(worker));
+    }
+}
+
+/// Memory of PyTorch that NIXL and Mooncake cannot export.
+fn segments(worker: &Worker, out: &mut Findings<'_>) {
+    for name in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
+        let Some(setting) = worker.env.get(name) else { continue };
+        let is_set = setting
+            .text()
+            .is_some_and(|v| v.replace(' ', "").to_ascii_lowercase().contains("expandable_segments:true"));
+        if is_set && !matches!(worker.selection.library, Library::Other(_)) {
+            let title =
+                format!("{name} asks for expandable segments, which cuda_ipc and dma-buf cannot export");
+            out.about(
+                finding("memory-not-exportable", Status::Fail, title),
+                setting,
+                "expandable_segments",
+                worker,
+            );
+        }
+    }
+}
+
 /// `pip install libucx-cu12` over NIXL's own UCX.
 fn verbs_free_ucx(worker: &Worker, out: &mut Findings<'_>) {
     for command in &worker.launch.commands {
@@ -212,7 +281,8 @@ fn verbs_free_ucx(worker: &Worker, out: &mut Findings<'_>) {
             let title =
                 format!("{} is UCX without RDMA; loaded in place of NIXL's own it leaves TCP", word.text);
             let span = out.sources.locate(word.span, &word.text);
-            out.add(finding("ucx-without-verbs", status, title), span, Some(worker));
+            let fix = "pip install nixl-cu12";
+            out.add(finding("ucx-without-verbs", status, title).fix(fix), span, Some(worker));
         }
     }
 }

@@ -24,15 +24,28 @@ pub(super) fn check(_scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>)
                 let value = worker.env.text(name).map_or(String::new(), |v| secret::value(name, v));
                 finding("env-stray-key", Status::Fail, title).fix(entry(name, &format!("{value},{key}")))
             }
-            Oddity::Twice => finding(
-                "env-twice",
-                Status::Warn,
-                format!("{name} stands twice in one list, with different values"),
-            ),
-            Oddity::ShellSyntax if is_transport(name) && name != "KV_TRANSFER_CONFIG" => {
-                finding("env-not-expanded", Status::Fail, format!("{name}: ${{…}} is not replaced in env"))
+            Oddity::Twice => {
+                let value = worker.env.text(name).map_or(String::new(), |v| secret::value(name, v));
+                let title = format!("{name} stands twice in one list, with different values");
+                finding("env-twice", Status::Warn, title).fix(entry(name, &value))
             }
-            Oddity::ShellSyntax => continue,
+            Oddity::ShellSyntax if is_transport(name) && name != "KV_TRANSFER_CONFIG" => {
+                let value = worker.env.text(name).map_or(String::new(), |v| secret::value(name, v));
+                let fix = entry(name, &value.replace("${", "$(").replace('}', ")"));
+                finding("env-not-expanded", Status::Fail, format!("{name}: ${{…}} is not replaced in env"))
+                    .fix(fix)
+            }
+            // In a part the name may be set by what is not here.
+            Oddity::Undefined(missing)
+                if (is_transport(name) || name == "LD_LIBRARY_PATH") && worker.partial.is_none() =>
+            {
+                let missing = secret::text(missing);
+                let title =
+                    format!("{name}: $({missing}) is not set earlier in the list and stays as it is written");
+                finding("env-not-expanded", Status::Warn, title)
+                    .fix(format!("- name: {missing}\n  value: \"…\""))
+            }
+            Oddity::ShellSyntax | Oddity::Undefined(_) => continue,
         };
         out.add(found, *span, Some(worker));
     }

@@ -1,9 +1,11 @@
 //! The rules. Each looks at one worker or at the two sides together and states findings.
 
+mod arrived;
 mod backend;
 mod entries;
 mod names;
 mod pairs;
+mod placement;
 mod pods;
 mod registry;
 mod shells;
@@ -12,8 +14,12 @@ mod verdict;
 
 pub use registry::{RULES, Rule, rule};
 
+use std::collections::{HashMap, HashSet};
+
+use super::catalogue::catalogue;
 use super::environment::Setting;
 use super::find::Surroundings;
+use super::kustomize::PART;
 use super::secret;
 use super::source::Sources;
 use super::version::Versions;
@@ -35,9 +41,26 @@ pub(super) struct Scene<'a> {
     pub sources: &'a Sources,
     /// What the caller says about versions.
     pub given: Versions,
+    /// Groups with a prefill and a decode worker.
+    complete: HashSet<String>,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    /// The workers, what is around them, and who belongs together.
+    pub(super) fn new(
+        workers: &'a [Worker],
+        around: &'a Surroundings,
+        sources: &'a Sources,
+        given: Versions,
+    ) -> Self {
+        let mut scene = Self { workers, around, sources, given, complete: HashSet::new() };
+        let of = |role: Role| -> HashSet<String> {
+            workers.iter().filter(|w| w.role == role).map(|w| scene.group(w)).collect()
+        };
+        scene.complete = of(Role::Prefill).intersection(&of(Role::Decode)).cloned().collect();
+        scene
+    }
+
     /// Versions of a worker's libraries.
     pub(super) fn versions(&self, worker: &Worker) -> Versions {
         Versions::of(worker.image.as_ref().map(|i| i.text.as_str()), self.given)
@@ -46,6 +69,10 @@ impl Scene<'_> {
     /// What belongs together with a worker: one graph, or what lies in one folder.
     pub(super) fn group(&self, worker: &Worker) -> String {
         let file = self.sources.file(worker.span.file);
+        if worker.is_process {
+            // The pods that were asked for belong together.
+            return "\0".to_owned();
+        }
         if worker.dynamo {
             return format!("{}\0{}", file.map_or("", |f| f.name.as_str()), worker.object);
         }
@@ -57,9 +84,7 @@ impl Scene<'_> {
 
     /// True when both sides of the transfer are in the input.
     pub(super) fn has_both_sides(&self, worker: &Worker) -> bool {
-        let group = self.group(worker);
-        let has = |role: Role| self.workers.iter().any(|w| w.role == role && self.group(w) == group);
-        has(Role::Prefill) && has(Role::Decode)
+        self.complete.contains(&self.group(worker))
     }
 
     /// True when the pod has a claim on a channel of multi-node NVLink.
@@ -111,13 +136,13 @@ pub(super) fn is_fabric(name: &str) -> bool {
 pub(super) struct Findings<'a> {
     sources: &'a Sources,
     list: Vec<(Finding, Span)>,
-    index: std::collections::HashMap<(String, Span, String), usize>,
+    index: HashMap<(String, Span, String), usize>,
 }
 
 impl<'a> Findings<'a> {
     /// None yet.
     pub(super) fn new(sources: &'a Sources) -> Self {
-        Self { sources, list: Vec::new(), index: std::collections::HashMap::new() }
+        Self { sources, list: Vec::new(), index: HashMap::new() }
     }
 
     /// Adds a finding at a place.
@@ -138,6 +163,10 @@ impl<'a> Findings<'a> {
             return;
         }
         let mut finding = hidden(finding).source(self.sources.span(span));
+        // Whatever was not built may put another value in its place.
+        if finding.status == Status::Fail && worker.is_some_and(|w| w.partial.as_deref() == Some(PART)) {
+            finding.status = Status::Warn;
+        }
         if let Some(rule) = rule(&finding.id) {
             if finding.why.is_empty() {
                 rule.why.clone_into(&mut finding.why);
@@ -159,6 +188,13 @@ impl<'a> Findings<'a> {
             if shown.is_empty() { span } else { self.sources.locate(setting.span, shown) }
         } else {
             self.sources.locate(setting.span, needle)
+        };
+        let finding = match finding.status {
+            Status::Warn | Status::Fail if finding.fix.is_empty() => {
+                let fix = usual_fix(&finding.id, &setting.name);
+                finding.fix(fix)
+            }
+            _ => finding,
         };
         let evidence = format!("{}={} ({})", setting.name, setting.shown(), setting.origin);
         let finding = if finding.evidence.is_empty() { finding.evidence([evidence]) } else { finding };
@@ -199,6 +235,12 @@ pub fn worse(a: Status, b: Status) -> Status {
     if rank(a) >= rank(b) { a } else { b }
 }
 
+/// One side of a difference, for a line of its own.
+fn side(out: &Findings<'_>, worker: &Worker, shown: &str, span: Span) -> String {
+    let place = out.sources.span(span).map_or(String::new(), |s| format!("  ({}:{})", s.file, s.line));
+    format!("{:<8} {}: {shown}{place}", worker.role.word(), worker.name)
+}
+
 /// A finding of a rule.
 fn finding(id: &str, status: Status, title: impl Into<String>) -> Finding {
     debug_assert!(rule(id).is_some(), "{id} is in no registry");
@@ -208,6 +250,30 @@ fn finding(id: &str, status: Status, title: impl Into<String>) -> Finding {
 /// An environment entry to paste.
 fn entry(name: &str, value: &str) -> String {
     format!("- name: {name}\n  value: \"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// The usual fix for a setting: its default where one is known that is right, else nothing in its place. Empty for rules
+/// whose fix is not about the setting itself.
+fn usual_fix(id: &str, name: &str) -> String {
+    const BY_DEFAULT: &[&str] = &[
+        "gid-index",
+        "proto-disabled",
+        "ucx-can-abort",
+        "debug-output",
+        "warnings-hidden",
+        "one-rail",
+        "invalid-value",
+        "net-devices-without-rdma",
+    ];
+    if matches!(id, "placeholder" | "hidden-config" | "env-not-expanded" | "value-unknown") {
+        return String::new();
+    }
+    let default = catalogue().get(name).map_or("", |known| known.default);
+    if BY_DEFAULT.contains(&id) && !default.is_empty() {
+        entry(name, default)
+    } else {
+        format!("# {name} is left out on purpose")
+    }
 }
 
 /// True when the worker may use NIXL's UCX backend, as far as the input says.
@@ -235,6 +301,8 @@ pub(super) fn judge(scene: &Scene<'_>) -> Vec<(Finding, Span)> {
         }
     }
     pairs::check(scene, &mut findings);
+    placement::sizes(scene, &mut findings);
+    arrived::check(scene, &mut findings);
     verdict::check(scene, &mut findings);
     findings.into_inner()
 }

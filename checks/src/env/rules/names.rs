@@ -2,6 +2,7 @@
 
 use super::super::catalogue::{Catalogue, Effect, Owner, catalogue};
 use super::super::environment::Setting;
+use super::super::find::SETTINGS_FILES;
 use super::super::selection::Library;
 use super::super::value;
 use super::super::version::Version;
@@ -25,12 +26,11 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
             out.about(finding("hidden-config", Status::Warn, title), setting, "", worker);
         }
     }
-    for (path, _) in &worker.pod.mounts {
-        let file = path.text.rsplit('/').next().unwrap_or("");
-        if matches!(file, "ucx.conf" | "nixl.cfg" | ".nixl.cfg" | "nccl.conf" | ".nccl.conf") {
-            let title = format!("{} is mounted: its settings were not checked", path.text);
-            out.add(finding("hidden-config", Status::Warn, title), path.span, Some(worker));
-        }
+    let mounts = worker.pod.mounts.iter().map(|(path, _)| (path, path.text.rsplit('/').next().unwrap_or("")));
+    let in_maps = worker.pod.settings_files.iter().map(|(path, file)| (path, *file));
+    for (path, file) in mounts.chain(in_maps).filter(|(_, file)| SETTINGS_FILES.contains(file)) {
+        let title = format!("{file} is mounted at {}: its settings were not checked", path.text);
+        out.add(finding("hidden-config", Status::Warn, title), path.span, Some(worker));
     }
 }
 
@@ -46,20 +46,22 @@ fn name(
         let nixl = matches!(worker.selection.library, Library::Nixl(_) | Library::Unknown);
         let (id, title) = match known.effect {
             Effect::UnknownName => {
-                ("unknown-variable", format!("{name} is read by no program: {}", known.why))
+                ("unknown-variable", format!("{name} is read by no program: {}", clause(known.why)))
             }
             Effect::Removed => match scene.versions(worker).ucx.zip(Version::read(known.until)) {
                 Some((ucx, until)) if ucx < until => return,
-                _ => ("no-effect", format!("{name} does nothing: {}", known.why)),
+                _ => ("no-effect", format!("{name} does nothing: {}", clause(known.why))),
             },
-            Effect::NoEffect => ("no-effect", format!("{name} does nothing: {}", known.why)),
+            Effect::NoEffect => ("no-effect", format!("{name} does nothing: {}", clause(known.why))),
             Effect::NoEffectNixl if nixl => {
                 let why = if known.why.is_empty() { "it does not steer put and get" } else { known.why };
-                ("no-effect", format!("{name} does nothing for NIXL's data: {why}"))
+                ("no-effect", format!("{name} does nothing for NIXL's data: {}", clause(why)))
             }
             Effect::Deprecated if name == "UCX_IB_ADDR_TYPE" => match setting.text() {
                 Some("ib_global" | "ib_site_local") | None => return,
-                Some(_) => ("no-effect", format!("{name}={} does nothing: {}", setting.shown(), known.why)),
+                Some(_) => {
+                    ("no-effect", format!("{name}={} does nothing: {}", setting.shown(), clause(known.why)))
+                }
             },
             Effect::Deprecated => ("no-effect", format!("{name} is deprecated in UCX")),
             _ => return too_new(scene, setting, worker, known.since, known.read_by, out),
@@ -87,6 +89,9 @@ fn name(
         let title = format!("{name} is not known; is {near} meant?");
         let found = finding("unknown-variable", Status::Warn, title).fix(entry(near, &setting.shown()));
         out.about(found, setting, name, worker);
+    } else if name.starts_with("DYN_KVBM_NIXL_BACKEND_") && name.contains("_PARAM") {
+        let title = format!("{name}: Dynamo's KVBM takes no parameters of a backend and ends with an error");
+        out.about(finding("backend-selector", Status::Fail, title), setting, name, worker);
     } else if name.starts_with("NIXL_") {
         let title = format!("NIXL has no variable {name}");
         out.about(finding("unknown-variable", Status::Warn, title), setting, name, worker);
@@ -135,6 +140,17 @@ fn wrong_reader(setting: &Setting, worker: &Worker, out: &mut Findings<'_>) {
         let title = format!("{name} is for {}, and this worker runs {}", reader.word(), worker.engine.word());
         out.about(finding("backend-selector", Status::Warn, title), setting, name, worker);
     }
+}
+
+/// A sentence that goes on after a colon: without its capital, unless a name begins it, and without its full stop.
+fn clause(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    let (first, second) = (chars.next(), chars.clone().next());
+    let lower = first
+        .filter(|_| second.is_some_and(|c| c.is_lowercase() || c == ' '))
+        .map(|c| c.to_ascii_lowercase());
+    let head = lower.or(first).map_or(String::new(), String::from);
+    format!("{head}{}", chars.as_str().trim_end_matches('.'))
 }
 
 fn replacement(name: &str) -> Option<&'static str> {
@@ -254,7 +270,9 @@ fn nccl(setting: &Setting, worker: &Worker, out: &mut Findings<'_>) {
             });
             if let Some(odd) = odd.filter(|d| d.chars().any(|c| c.is_ascii_digit())) {
                 let title = format!("{}: {odd} has the form of no known device", setting.name);
-                out.about(finding("device-name-unknown", Status::Warn, title), setting, odd, worker);
+                let kept: Vec<&str> = list.split(',').filter(|d| *d != odd).collect();
+                let fix = entry(&setting.name, &kept.join(","));
+                out.about(finding("device-name-unknown", Status::Warn, title).fix(fix), setting, odd, worker);
             }
             return;
         }

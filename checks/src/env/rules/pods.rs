@@ -9,7 +9,7 @@ pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) 
     claims(worker, out);
     gke_networks(worker, out);
     shared_memory(worker, out);
-    if worker.partial.is_some() {
+    if worker.partial.is_some() || worker.is_process {
         return;
     }
     fabric(scene, worker, out);
@@ -74,7 +74,8 @@ fn counts(worker: &Worker, out: &mut Findings<'_>) {
     // One unit is often a ticket for all cards of the node.
     if devices > 1 && devices < gpus {
         let title = format!("{devices} of {} for {gpus} GPUs: GPUs share network cards", resource.name);
-        out.add(finding("rdma-fewer-than-gpus", Status::Warn, title), resource.span, Some(worker));
+        let fix = format!("{}: \"{gpus}\"", resource.name);
+        out.add(finding("rdma-fewer-than-gpus", Status::Warn, title).fix(fix), resource.span, Some(worker));
     }
 }
 
@@ -138,7 +139,10 @@ fn gke_networks(worker: &Worker, out: &mut Findings<'_>) {
     {
         if !attached.contains(&&resource.name[PREFIX.len()..]) {
             let title = format!("{} is requested and not attached in the annotation", resource.name);
-            out.add(finding("gke-networks", Status::Fail, title), resource.span, Some(worker));
+            let network = &resource.name[PREFIX.len()..];
+            let fix =
+                format!("{{\"interfaceName\": \"eth{}\", \"network\": \"{network}\"}}", attached.len() + 2);
+            out.add(finding("gke-networks", Status::Fail, title).fix(fix), resource.span, Some(worker));
         }
     }
 }
@@ -149,7 +153,12 @@ fn shared_memory(worker: &Worker, out: &mut Findings<'_>) {
             let Some(bytes) = quantity(&size.text) else { return };
             if bytes < 16.0 * 1024.0 * 1024.0 {
                 let title = format!("/dev/shm has {}: below 16 MiB UCX drops shared memory", size.text);
-                out.add(finding("shared-memory-small", Status::Fail, title), size.span, Some(worker));
+                let fix = if worker.dynamo { "sharedMemory:\n  size: 8Gi" } else { "sizeLimit: 8Gi" };
+                out.add(
+                    finding("shared-memory-small", Status::Fail, title).fix(fix),
+                    size.span,
+                    Some(worker),
+                );
             }
         }
         SharedMemory::Runtime if worker.partial.is_none() && worker.gpus().is_some_and(|g| g > 1) => {

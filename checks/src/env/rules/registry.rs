@@ -79,6 +79,15 @@ rules! {
     "transport-not-in-build", "UCX_TLS names transports that published NIXL packages do not have",
     "NIXL wheels from 1.3 on have no gdr_copy, from 1.4 on no dc and gga. A list of only these leaves TCP or nothing.",
     "Use rc.";
+    "tls-without-wireup", "UCX_TLS names a transport by its exact name, without the one that sets connections up",
+    "An alias such as rc brings ud along, over which connections are made. The exact name rc_mlx5 or rc_verbs does not: peers stay unreachable.",
+    "Write the alias: rc, rc_x or rc_v.";
+    "devices-not-requested", "Devices are named of a kind that the pod does not ask for",
+    "A device that is not in the container is a warning in UCX; what is left is another device, TCP or nothing.",
+    "Name devices of the kind that the resource gives, or request the other resource.";
+    "memory-not-exportable", "KV cache in memory that cannot be exported",
+    "PyTorch's expandable segments map memory piece by piece: cuda_ipc and dma-buf reach the first piece only. Transfers are emulated, fail, or break under load.",
+    "Take expandable_segments out for workers that send or receive KV cache.";
     "ucx-can-abort", "A setting with which UCX ends or freezes the process",
     "A worker that aborts over its log file, or hangs after an error, takes its requests with it.",
     "Take the variable out of production.";
@@ -94,6 +103,9 @@ rules! {
     "ucx-without-verbs", "A UCX without RDMA is installed over NIXL's own",
     "The libucx packages on PyPI are built without verbs: no RDMA at all, and every UCX_IB_ variable is unused.",
     "Use the UCX inside NIXL's package.";
+    "kv-transfer-off", "A prefill or decode worker without a way to move KV cache",
+    "TensorRT-LLM moves KV cache only when cache_transceiver_config names a backend; without it the two sides never exchange any.",
+    "Set cache_transceiver_config.backend in the configuration file of both sides.";
     "side-channel-host", "The address of vLLM's NIXL side channel cannot be reached from another node",
     "Peers fetch NIXL's metadata there. localhost, or nothing, is the peer itself: the handshake fails and decode computes the prompt again.",
     "Take the pod's address from fieldRef status.podIP.";
@@ -130,12 +142,21 @@ rules! {
     "nvlink-unused", "NVLink between nodes or processes is excluded",
     "Without cuda_ipc, GPUs on one NVLink fabric use the network card.",
     "Nothing when it is on purpose.";
+    "pcie-get-emulated", "Reads between GPUs without NVLink",
+    "On GPUs without NVLink UCX switches reads over cuda_ipc off. An engine that pulls then reads by software emulation within a node.",
+    "Where prefill and decode share a node: UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on.";
     "imex-claim-missing", "Multi-node NVLink without a claim on an IMEX channel",
     "Without the channel in the pod cuda_ipc reaches no other node, and what UCX_TLS leaves is TCP.",
     "Add a claim of a ComputeDomain to the pod and to the container.";
     "claim-incomplete", "A device claim has only one of its two halves",
     "The pod names the claim in resourceClaims, the container uses it in resources.claims. Without both the device is not in the container.",
     "Add the other half.";
+    "compute-domain", "The ComputeDomain does not hold both sides",
+    "NVLink reaches the nodes of one ComputeDomain. A side in another one, or a node too many, is outside: UCX takes the network card, TCP or nothing.",
+    "Claim channels of one ComputeDomain on both sides, with numNodes for all their nodes.";
+    "same-node-isolation", "Prefill and decode on one node, in pods that cannot share GPU memory",
+    "cuda_ipc does not cross process namespaces without an IMEX channel, and EFA is not made for peers on one node: what is left is a loop through the network card, or TCP.",
+    "Request an RDMA device or an IMEX channel for both pods, or let them run on different nodes.";
     "no-fabric-resource", "Nothing gives the pod an RDMA device or NVLink to other pods",
     "Without /dev/infiniband in the container UCX has no RDMA, and between pods no NVLink: KV cache takes TCP.",
     "Request the device plugin's resource (for example rdma/ib: 1), or claim the device.";
@@ -152,7 +173,7 @@ rules! {
     "The words of the worker's command are arguments of another one.",
     "Put && or a new line between them.";
     "stray-argument", "A backslash in a folded text becomes an argument of its own",
-    "In a text with > the line break is gone, and the backslash escapes a blank: the program gets an argument that is one blank.",
+    "In a text with > the line break is gone, and the backslash escapes a blank: the program gets an argument that is one blank, or begins with one.",
     "Remove the backslashes, or use | instead of >.";
     "efa-needs-privileged", "EFA without a privileged container",
     "Registering GPU memory with EFA failed in field reports without it; IPC_LOCK alone is not enough.",
@@ -166,6 +187,12 @@ rules! {
     "roles-differ", "Prefill and decode differ in what must be the same",
     "A transfer needs a transport, a backend, a layout and a metadata store that both sides have.",
     "Give both the same value.";
+    "ranks-differ", "Containers of one worker differ in a transport setting",
+    "Leader and workers of one replica are stated one by one, and the lists drift apart: some ranks take another wire.",
+    "Give all of them the same value.";
+    "qos-differs", "UCX and NCCL ask for different traffic classes",
+    "On a lossless fabric one of the two is outside its class, and drops under load.",
+    "Give both the class that the fabric is configured for.";
     "roles-asymmetric", "A transport setting is on one side only",
     "It may be harmless; more often one side was forgotten.",
     "Set it on both, or on none.";
@@ -178,8 +205,8 @@ rules! {
     "env-twice", "A variable stands twice in one list",
     "The last one counts.",
     "Remove one.";
-    "env-not-expanded", "${NAME} in a value stays as it is",
-    "Kubernetes replaces $(NAME) only; the shell is not involved in env.",
+    "env-not-expanded", "A reference in a value stays as it is written",
+    "Kubernetes replaces $(NAME) only, and only by what stands earlier in the same list: not what the image sets. The shell is not involved.",
     "Write $(NAME), and define NAME earlier in the same list.";
     "duplicate-key", "A key stands twice in one mapping",
     "The last one counts, or the object is refused.",
@@ -205,6 +232,24 @@ rules! {
     "env-from-unseen", "Variables may come from a Secret or ConfigMap that is not in the input",
     "A transport variable could be set there unseen.",
     "Add the ConfigMap to the input; keep transport settings out of Secrets.";
+    "process-environment", "Which process of a pod was judged",
+    "A start script may change the environment between the pod's first process and the engine: the engine's counts. An environment that may not be read says nothing.",
+    "Name the worker's container with --container; run kubectl with the right to run commands in the pod.";
+    "process-unmatched", "A pod that fits several workers of the manifest",
+    "What was declared cannot be compared with what arrived before it is known which worker the pod is of.",
+    "Give the manifest of that worker alone, or name its container with --container.";
+    "declared-missing", "A variable that the manifest declares is not in the running process",
+    "The setting has no effect: an operator or a chart drops it on the way, the pod is older than the manifest, or a start script unsets it.",
+    "Compare with `kubectl get pod POD -o yaml`: when it is not there, the operator or chart does not pass it on; when it is, look at the start script.";
+    "declared-changed", "A variable arrived with another value than the manifest declares",
+    "What was checked is not what runs: another level overrides it, the pod is older than the manifest, or a start script changes it.",
+    "Restart the pod if the manifest is newer; else look for the level that overrides it.";
+    "declared-arrived", "How much of what is declared arrived in the process",
+    "Only what is in the process counts.",
+    "Nothing.";
+    "undeclared", "Variables that decide the wire and stand in no manifest",
+    "They come from the image, an operator or a start script, and change when these do.",
+    "Declare those that matter.";
     "static-check-passed", "Nothing in the files forbids RDMA or NVLink",
     "Files cannot prove a wire: drivers, cabling and the fabric are not in them.",
     "Run the active test.";

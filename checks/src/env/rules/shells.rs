@@ -30,10 +30,19 @@ pub(super) fn check(worker: &Worker, out: &mut Findings<'_>) {
     }
     if let Some((engine, _)) = launch.program {
         for word in &launch.commands[engine].words {
-            if word.quoted && !word.text.is_empty() && word.text.trim().is_empty() {
-                let title = "a backslash in this folded text gives the engine an argument that is one blank";
+            let rest = word.text.trim_start();
+            if word.quoted && rest.len() < word.text.len() && (rest.is_empty() || rest.starts_with('-')) {
+                let title = if rest.is_empty() {
+                    "a backslash in this folded text gives the engine an argument that is one blank"
+                        .to_owned()
+                } else {
+                    format!(
+                        "a backslash in this folded text puts a blank in front of {rest}: the engine does not know the flag"
+                    )
+                };
                 let span = out.sources.locate(word.span, "\\");
-                out.add(finding("stray-argument", Status::Fail, title), span, Some(worker));
+                let fix = "args:\n  - |";
+                out.add(finding("stray-argument", Status::Fail, title).fix(fix), span, Some(worker));
                 return;
             }
         }

@@ -1,10 +1,11 @@
 //! What UCX's settings leave of the wires.
 
+use super::super::environment::Setting;
 use super::super::lists::{self, AllowList, Device, Mode, RDMA};
 use super::super::value::{is_off, is_on};
 use super::super::version::Version;
-use super::super::worker::Worker;
-use super::{Findings, Scene, entry, finding, may_use_ucx};
+use super::super::worker::{Engine, Worker};
+use super::{Findings, Scene, entry, finding, is_fabric, may_use_ucx};
 use crate::Status;
 
 pub(super) fn check(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
@@ -81,6 +82,14 @@ fn transports(scene: &Scene<'_>, worker: &Worker, tls: &AllowList, out: &mut Fin
         if imex && cuda_ipc && !mnnvl_off {
             let title = "UCX_TLS leaves multi-node NVLink alone: the network cards are not used";
             out.about(finding("nvlink-unused", Status::Ok, title), setting, "", worker);
+        } else if cuda_ipc && !mnnvl_off && worker.is_process {
+            let title = format!(
+                "UCX_TLS counts on NVLink; whether the pod has an IMEX channel is not in its environment. Without one {by_tcp}"
+            );
+            let next =
+                format!("kvwire check node --pod {}: see imex-channels and nvlink-fabric", worker.name);
+            let found = finding("imex-claim-missing", Status::Unknown, title).next_step(next);
+            out.about(found, setting, "", worker);
         } else if cuda_ipc && !mnnvl_off {
             let status = certain(scene, worker);
             let title =
@@ -137,6 +146,68 @@ fn transports(scene: &Scene<'_>, worker: &Worker, tls: &AllowList, out: &mut Fin
         out.about(finding("nvlink-unused", Status::Ok, title), setting, "cuda_ipc", worker);
     }
     missing_from_build(scene, worker, tls, out);
+    without_wireup(worker, tls, out);
+    if worker.pod.resources.iter().any(|r| r.name.ends_with("/efa")) && rdma && !tls.allows("srd") {
+        let title = "UCX_TLS leaves out srd, the only transport of UCX that EFA has";
+        let fix = entry("UCX_TLS", "srd,cuda_copy,cuda_ipc");
+        out.about(finding("efa-with-ucx", Status::Fail, title).fix(fix), setting, "", worker);
+    }
+}
+
+/// An exact name brings no `ud`, over which connections are set up.
+fn without_wireup(worker: &Worker, tls: &AllowList, out: &mut Findings<'_>) {
+    let Some(setting) = worker.env.get("UCX_TLS").filter(|_| tls.mode == Mode::Allow) else { return };
+    let bare = |token: &str| token.trim_start_matches('\\').trim_end_matches(":aux").to_owned();
+    let sets_up =
+        ["ib", "rc", "rc_x", "rc_v", "ud", "ud_x", "ud_v", "ud_mlx5", "ud_verbs", "dc", "dc_x", "tcp", "all"];
+    let exact = ["rc_mlx5", "rc_verbs", "dc_mlx5"];
+    if tls
+        .tokens
+        .iter()
+        .any(|t| !t.starts_with('\\') && sets_up.contains(&bare(t).as_str()) || bare(t).starts_with("ud_"))
+    {
+        return;
+    }
+    if let Some(token) = tls.tokens.iter().find(|t| exact.contains(&bare(t).as_str())) {
+        let alias = match bare(token).as_str() {
+            "rc_mlx5" => "rc_x",
+            "rc_verbs" => "rc_v",
+            _ => "dc",
+        };
+        let title =
+            format!("UCX_TLS: {token} is an exact name and brings no ud, over which connections are set up");
+        let fix = entry("UCX_TLS", &setting.text().unwrap_or("").replace(token.as_str(), alias));
+        out.about(finding("tls-without-wireup", Status::Warn, title).fix(fix), setting, token, worker);
+    }
+}
+
+/// Before 2.21 NCCL takes the first address of a RoCE port, which is rarely the right one.
+fn old_nccl(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
+    let roce = |name: &str| name.contains("roce") || name.starts_with("networking.gke.io.networks/rdma");
+    let on_roce = worker.pod.resources.iter().any(|r| roce(&r.name.to_ascii_lowercase()));
+    let Some(nccl) = scene.versions(worker).nccl.filter(|v| *v < Version(2, 21, 0)) else { return };
+    if on_roce && worker.env.lacks("NCCL_IB_GID_INDEX") {
+        let title = format!(
+            "NCCL {nccl} on RoCE without NCCL_IB_GID_INDEX: before 2.21 it does not find the right address by itself"
+        );
+        let fix = entry("NCCL_IB_GID_INDEX", "3");
+        let span = worker.image.as_ref().map_or(worker.span, |image| image.span);
+        out.add(finding("gid-index", Status::Warn, title).fix(fix), span, Some(worker));
+    }
+}
+
+fn same_class(ucx: &Setting, nccl: &Setting, worker: &Worker, out: &mut Findings<'_>) {
+    let number = |s: &Setting| s.text().and_then(|t| t.parse::<u32>().ok());
+    if let (Some(a), Some(b)) = (number(ucx), number(nccl))
+        && a != b
+    {
+        let title = format!(
+            "{}={a} and {}={b}: KV cache and collectives ask for different classes",
+            ucx.name, nccl.name
+        );
+        let fix = entry(&nccl.name, &a.to_string());
+        out.about(finding("qos-differs", Status::Warn, title).fix(fix), ucx, "", worker);
+    }
 }
 
 /// Fail where both sides are in the input and this is all there is; else only a warning.
@@ -213,7 +284,10 @@ fn devices(worker: &Worker, tls: Option<&AllowList>, out: &mut Findings<'_>) {
     for name in &names {
         if lists::device(name) == Device::Unknown && !name.starts_with('^') && !name.contains('*') {
             let title = format!("UCX_NET_DEVICES: {name} has the form of no known device");
-            out.about(finding("device-name-unknown", Status::Warn, title), setting, name, worker);
+            let kept: Vec<&str> = names.iter().filter(|n| *n != name).copied().collect();
+            let fixed = meant(name).map_or_else(|| kept.join(","), |meant| value.replace(name, &meant));
+            let fix = entry("UCX_NET_DEVICES", if fixed.is_empty() { "all" } else { &fixed });
+            out.about(finding("device-name-unknown", Status::Warn, title).fix(fix), setting, name, worker);
         } else if name.ends_with(":0") {
             let title = format!("UCX_NET_DEVICES: {name}: ports count from 1");
             let fix = entry("UCX_NET_DEVICES", &value.replace(":0", ":1"));
@@ -238,12 +312,40 @@ fn devices(worker: &Worker, tls: Option<&AllowList>, out: &mut Findings<'_>) {
         let title = "UCX_NET_DEVICES names RDMA devices, and UCX_TLS allows no RDMA transport";
         out.about(finding("net-devices-without-rdma", Status::Fail, title), setting, "", worker);
     }
+    unrequested(worker, setting, &names, out);
     if let (&[only], Some(gpus @ 2..)) = (names.as_slice(), worker.gpus())
         && lists::device(only) == Device::Rdma
         && !only.contains('[')
     {
         let title = format!("UCX_NET_DEVICES pins {only} for all {gpus} GPUs of the pod, wherever they sit");
         out.about(finding("one-rail", Status::Warn, title), setting, "", worker);
+    }
+}
+
+/// The device that a name was meant for: the same with one letter less.
+fn meant(name: &str) -> Option<String> {
+    let without =
+        |skip: usize| name.char_indices().filter(|(i, _)| *i != skip).map(|(_, c)| c).collect::<String>();
+    name.char_indices().map(|(i, _)| without(i)).find(|n| lists::device(n) == Device::Rdma)
+}
+
+/// Devices of EFA where another fabric is requested, and the other way round.
+fn unrequested(worker: &Worker, setting: &Setting, names: &[&str], out: &mut Findings<'_>) {
+    let fabric: Vec<&str> =
+        worker.pod.resources.iter().map(|r| r.name.as_str()).filter(|name| is_fabric(name)).collect();
+    if fabric.is_empty() || worker.pod.privileged || worker.partial.is_some() {
+        return;
+    }
+    let is_efa = |name: &&&str| name.starts_with("rdmap") || name.starts_with("efa_");
+    let gives_efa = fabric.iter().any(|name| name.ends_with("/efa"));
+    let gives_other = fabric.iter().any(|name| !name.ends_with("/efa"));
+    let rdma = || names.iter().filter(|name| lists::device(name) == Device::Rdma);
+    let stranger = rdma().find(|name| if is_efa(name) { !gives_efa } else { !gives_other });
+    // `rdmap1s0` is also how some hosts name other cards: of those only the resource is sure.
+    if let Some(stranger) = stranger.filter(|name| !is_efa(name) || !gives_other) {
+        let title = format!("UCX_NET_DEVICES: {stranger} is no device of {}", fabric.join(" or "));
+        let fix = entry("UCX_NET_DEVICES", "all");
+        out.about(finding("devices-not-requested", Status::Fail, title).fix(fix), setting, stranger, worker);
     }
 }
 
@@ -255,7 +357,9 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
     {
         let no_handling =
             worker.selection.params.iter().any(|(k, v, _)| k == "ucx_error_handling_mode" && v == "none");
+        let without = ["bnxt_re", "irdma", "rdmap", "efa_"];
         let lossy = worker.pod.resources.iter().any(|r| r.name.contains("/efa"))
+            || env.text("UCX_NET_DEVICES").is_some_and(|v| without.iter().any(|d| v.starts_with(d)))
             || tls.is_some_and(|t| {
                 t.mode == Mode::Allow && t.allows_any(&["rc_verbs", "srd"]) && !t.allows("rc_mlx5")
             });
@@ -264,7 +368,8 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
             let title = format!(
                 "UCX_RNDV_THRESH={value} replaces the inf that NIXL sets: lanes without RMA invalidation (rc_verbs, srd, cma, tcp) are lost"
             );
-            out.about(finding("rndv-thresh-set", status, title), setting, "", worker);
+            let fix = entry("UCX_RNDV_THRESH", "inf");
+            out.about(finding("rndv-thresh-set", status, title).fix(fix), setting, "", worker);
         }
     }
     if let Some(setting) = env.get("UCX_IB_GPU_DIRECT_RDMA") {
@@ -293,6 +398,15 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
         };
         out.about(finding("gid-index", status, title), setting, "", worker);
     }
+    if env.get("UCX_IB_GID_INDEX").is_none() {
+        old_nccl(scene, worker, out);
+    }
+    if let (Some(ucx), Some(nccl)) = (env.get("UCX_IB_TRAFFIC_CLASS"), env.get("NCCL_IB_TC")) {
+        same_class(ucx, nccl, worker, out);
+    }
+    if let (Some(ucx), Some(nccl)) = (env.get("UCX_IB_SL"), env.get("NCCL_IB_SL")) {
+        same_class(ucx, nccl, worker, out);
+    }
     for (name, bad, what) in [
         (
             "UCX_PROTO_ENABLE",
@@ -310,11 +424,13 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
     }
     if let Some(setting) = env.get("UCX_CUDA_IPC_ENABLE_MNNVL")
         && setting.text().is_some_and(is_off)
-        && scene.has_imex(worker)
+        && (scene.has_imex(worker)
+            || product(worker).is_some_and(|p| p.contains("GB200") || p.contains("GB300")))
     {
-        let title = "UCX_CUDA_IPC_ENABLE_MNNVL is off, and the pod has a claim on multi-node NVLink";
+        let title = "UCX_CUDA_IPC_ENABLE_MNNVL is off, and the nodes have multi-node NVLink";
         out.about(finding("nvlink-unused", Status::Warn, title), setting, "", worker);
     }
+    get_without_nvlink(worker, tls, out);
     if let Some(setting) = env.get("UCX_MODULES")
         && let Some(value) = setting.text()
     {
@@ -333,5 +449,41 @@ fn single_settings(scene: &Scene<'_>, worker: &Worker, tls: Option<&AllowList>, 
             let title = format!("UCX_MODULES={value} takes the ib module away: no RDMA");
             out.about(finding("tls-without-rdma", Status::Fail, title), setting, "", worker);
         }
+    }
+}
+
+/// The GPU that the pod asks its node for.
+fn product(worker: &Worker) -> Option<String> {
+    let stated = worker
+        .pod
+        .node_labels
+        .iter()
+        .find(|(key, _)| key.ends_with("gpu.product") || key.ends_with("accelerator"));
+    stated.map(|(_, value)| value.to_ascii_uppercase())
+}
+
+/// GPUs that have no NVLink at all, as their names say.
+const PCIE_ONLY: &[&str] =
+    &["PCIE", "L40", "L4", "L20", "T4", "A10", "A16", "A2", "RTX-4000", "RTX-5000", "RTX-PRO"];
+
+/// Without NVLink UCX switches reads over cuda_ipc off; an engine that pulls then reads by emulation within a node.
+fn get_without_nvlink(worker: &Worker, tls: Option<&AllowList>, out: &mut Findings<'_>) {
+    let pulls = worker.engine == Engine::Vllm && worker.selection.is_nixl_ucx();
+    let Some(product) = product(worker).filter(|_| pulls && tls.is_none_or(|t| t.allows("cuda_ipc"))) else {
+        return;
+    };
+    let words: Vec<&str> = product.split(['-', '_', ' ']).collect();
+    let is_pcie = PCIE_ONLY.iter().any(|name| {
+        words.contains(name)
+            || (name.contains('-') && product.contains(name))
+            || words.iter().any(|w| w.strip_suffix('S') == Some(name))
+    });
+    let is_on = worker.env.text("UCX_CUDA_IPC_ENABLE_GET_ZCOPY").is_some_and(is_on);
+    if is_pcie && !is_on {
+        let title = format!(
+            "{product} has no NVLink, and vLLM pulls: within a node reads over cuda_ipc are emulated"
+        );
+        let fix = entry("UCX_CUDA_IPC_ENABLE_GET_ZCOPY", "on");
+        out.add(finding("pcie-get-emulated", Status::Ok, title).fix(fix), worker.span, Some(worker));
     }
 }

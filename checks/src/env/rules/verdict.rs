@@ -1,5 +1,7 @@
 //! What can be said about a worker as a whole, and what could not be seen.
 
+use std::collections::HashMap;
+
 use super::super::selection::Library;
 use super::super::worker::{Engine, Role, Worker};
 use super::{Findings, Scene, finding, worse};
@@ -20,6 +22,7 @@ pub(super) fn is_apart(worker: &Worker) -> bool {
 }
 
 pub(super) fn check(scene: &Scene<'_>, out: &mut Findings<'_>) {
+    let worst = by_worker(out);
     for worker in scene.workers.iter().filter(|w| w.is_judged()) {
         for source in &worker.env.open {
             let title = format!("variables may come from {}, which was not seen", source.text);
@@ -48,30 +51,48 @@ pub(super) fn check(scene: &Scene<'_>, out: &mut Findings<'_>) {
             out.add(finding("not-disaggregated", status, title), worker.span, Some(worker));
             continue;
         }
-        let status = of_worker(worker, out);
+        let status = worst.get(&(worker.name.clone(), worker.span.file)).copied().unwrap_or(Status::Ok);
         if matches!(status, Status::Ok | Status::Skipped | Status::Warn) && worker.partial.is_none() {
-            let title = "nothing here forbids RDMA or NVLink; files cannot prove a wire";
-            let found = finding("static-check-passed", Status::Ok, title).next_step(active_test(worker));
+            let title = if worker.is_process {
+                "nothing in the environment forbids RDMA or NVLink; it cannot prove a wire"
+            } else {
+                "nothing here forbids RDMA or NVLink; files cannot prove a wire"
+            };
+            let open = worker.selection.is_nixl_ucx() && worker.env.lacks("UCX_TLS");
+            let detail = if open {
+                "UCX_TLS is not set: when the fast wire is missing, UCX takes TCP without an error"
+            } else {
+                ""
+            };
+            let found = finding("static-check-passed", Status::Ok, title)
+                .detail(detail)
+                .next_step(active_test(scene, worker));
             out.add(found, worker.span, Some(worker));
         }
     }
 }
 
-/// The worst that was found about a worker.
-pub(super) fn of_worker(worker: &Worker, out: &Findings<'_>) -> Status {
-    out.list()
-        .iter()
-        .filter(|(f, span)| f.workers.contains(&worker.name) && span.file == worker.span.file)
-        .fold(Status::Ok, |sum, (f, _)| if f.status == Status::Skipped { sum } else { worse(sum, f.status) })
+/// The worst that was found about each worker, by name and file.
+fn by_worker(out: &Findings<'_>) -> HashMap<(String, u32), Status> {
+    let mut worst = HashMap::new();
+    for (finding, span) in out.list().iter().filter(|(f, _)| f.status != Status::Skipped) {
+        for worker in &finding.workers {
+            let status = worst.entry((worker.clone(), span.file)).or_insert(Status::Ok);
+            *status = worse(*status, finding.status);
+        }
+    }
+    worst
 }
 
-/// The active test for this worker's engine.
-fn active_test(worker: &Worker) -> String {
-    let op = match (&worker.selection.library, worker.engine) {
-        (Library::Nixl(_), Engine::TensorRtLlm | Engine::Sglang) => "WRITE",
-        _ => "READ",
-    };
+/// The active test for this worker: who starts what where, in the direction in which its engine moves the KV cache.
+fn active_test(scene: &Scene<'_>, worker: &Worker) -> String {
+    let pushes = matches!(worker.selection.library, Library::Nixl(_))
+        && matches!(worker.engine, Engine::TensorRtLlm | Engine::Sglang);
+    let (first, second, op) =
+        if pushes { ("decode", "prefill", "write") } else { ("prefill", "decode", "read") };
+    let only_nvlink = scene.has_imex(worker) && scene.fabric(worker).is_none();
+    let wire = if only_nvlink { "nvlink" } else { "rdma" };
     format!(
-        "run the active test between a prefill and a decode node: `kvwire target` there, and here `kvwire initiator --op {op} --expect rdma`"
+        "run the active test: `kvwire target` on a {first} node prints an ADDRESS, and on a {second} node `kvwire initiator --rendezvous ADDRESS --op {op} --expect {wire}`"
     )
 }

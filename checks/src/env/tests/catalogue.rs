@@ -23,6 +23,18 @@ fn every_entry_states_its_source_and_a_name_of_its_own() {
 }
 
 #[test]
+fn every_entry_says_for_which_versions_it_holds() {
+    for entry in catalogue().entries() {
+        let dated = entry.source.chars().any(|c| c.is_ascii_digit());
+        assert!(dated && (entry.read_by != "ucx" || !entry.versions().is_empty()), "{entry:?}");
+    }
+    let versions = |name: &str| catalogue().get(name).map(super::super::Entry::versions);
+    assert_eq!(versions("UCX_PROTO_EMULATION_ENABLE").as_deref(), Some("since 1.21"));
+    assert_eq!(versions("UCX_CMA_BW").as_deref(), Some("since 1.21 or before"));
+    assert_eq!(versions("UCX_MEMTYPE_REG_WHOLE").as_deref(), Some("never existed"));
+}
+
+#[test]
 fn no_variable_of_ucx_refuses_its_own_default() {
     for entry in catalogue().entries().iter().filter(|e| !e.default.is_empty()) {
         let problem = super::super::value::problem(entry.kind, entry.default);

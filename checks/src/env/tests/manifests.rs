@@ -1,4 +1,4 @@
-//! Manifests that are in use, each with what a careful reader says about it.
+//! Whole manifests of the kinds that are in use, each with what a careful reader says about it.
 
 use super::super::{Engine, Options, Report, Role, check};
 use super::{found, value, worker};
@@ -42,14 +42,11 @@ fn roles_engines_and_verdicts_are_those_that_the_file_states() {
         (
             "helm-mnnvl.yaml",
             &[
-                ("pd-mnnvl-llm-d-modelservice-prefill", Prefill, Vllm, Status::Warn),
-                ("pd-mnnvl-llm-d-modelservice-decode", Decode, Vllm, Status::Warn),
+                ("pd-mnnvl-prefill", Prefill, Vllm, Status::Warn),
+                ("pd-mnnvl-decode", Decode, Vllm, Status::Warn),
             ],
         ),
-        (
-            "lws-prefill.yaml",
-            &[("wide-ep-lws-nvidia-gpu-vllm-deepseek-v4-prefill (worker)", Prefill, Vllm, Status::Warn)],
-        ),
+        ("lws-prefill.yaml", &[("wide-ep-prefill (worker)", Prefill, Vllm, Status::Warn)]),
         (
             "kustomization-json-patch.yaml",
             &[("prefill", Prefill, Plain, Status::Unknown), ("decode", Decode, Plain, Status::Unknown)],

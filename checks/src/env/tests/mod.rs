@@ -1,10 +1,16 @@
 //! Tests of the static check: what people write in, what is found in it.
 
 mod catalogue;
+mod cross_rules;
+mod fuzz;
 mod hostile;
+mod kustomize;
 mod manifests;
+mod processes;
 mod rules;
 mod shapes;
+mod spellings;
+mod traps;
 
 use std::path::PathBuf;
 

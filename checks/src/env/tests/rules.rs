@@ -153,7 +153,7 @@ fn a_clean_graph_has_no_finding_but_the_way_to_the_active_test() {
 fn rules_that_depend_on_a_version_say_so_or_know_it() {
     let text = both(&[("UCX_TLS", "dc,cuda_copy")]);
     let with = |nixl: &str| {
-        let versions = Versions { nixl: Version::read(nixl), ucx: None };
+        let versions = Versions { nixl: Version::read(nixl), ..Versions::default() };
         let options = Options { versions, ..Options::default() };
         let report = check(&[PathBuf::from("-")], &mut text.as_bytes(), &options);
         found(&report, "transport-not-in-build").map(|f| f.status)

@@ -207,54 +207,6 @@ fn places_are_exact_to_the_column() {
 }
 
 #[test]
-fn a_kustomization_is_built_with_bases_components_and_both_kinds_of_patches() {
-    let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    write(
-        "base/kustomization.yaml",
-        "resources: [decode.yaml]\nconfigMapGenerator:\n  - {name: net, literals: ['rails=4']}\n",
-    );
-    write(
-        "base/decode.yaml",
-        "kind: Deployment\nmetadata: {name: decode}\nspec:\n  selector: {}\n  template:\n    spec:\n      containers:\n        - name: c\n          image: vllm/vllm-openai:v1\n          resources: {limits: {nvidia.com/gpu: 1}}\n          env:\n            - {name: UCX_TLS, value: tcp}\n            - {name: UCX_LOG_LEVEL, value: debug}\n            - {name: UCX_MAX_RMA_RAILS, valueFrom: {configMapKeyRef: {name: net, key: rails}}}\n",
-    );
-    write("fabric/kustomization.yaml", "kind: Component\npatches:\n  - path: patch.yaml\n");
-    write(
-        "fabric/patch.yaml",
-        "kind: Deployment\nmetadata: {name: decode}\nspec:\n  template:\n    spec:\n      containers:\n        - name: c\n          env:\n            - {name: UCX_TLS, value: 'rc,cuda_copy'}\n            - {name: UCX_LOG_LEVEL, $patch: delete}\n",
-    );
-    write(
-        "overlay/kustomization.yaml",
-        "resources: [../base]\ncomponents: [../fabric]\npatches:\n  - target: {kind: Deployment, name: decode}\n    patch: |-\n      - {op: add, path: /spec/template/spec/containers/0/resources/limits/rdma~1ib, value: '1'}\n",
-    );
-    let report = check(&[folder.path().to_owned()], &mut std::io::empty(), &Options::default());
-    assert_eq!(report.workers.len(), 1, "{:?}", report.workers);
-    assert_eq!(value(&report, "decode", "UCX_TLS"), Some("rc,cuda_copy"));
-    assert_eq!(value(&report, "decode", "UCX_LOG_LEVEL"), None);
-    assert_eq!(value(&report, "decode", "UCX_MAX_RMA_RAILS"), Some("4"));
-    assert_eq!(worker(&report, "decode").fabric, "rdma/ib: 1");
-    assert_eq!(worker(&report, "decode").partial, "");
-    assert!(found(&report, "kustomize-unresolved").is_none());
-}
-
-#[test]
-fn a_kustomization_that_cannot_be_built_is_unknown_and_its_parts_are_still_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = "resources: ['https://example.com/base?ref=v1', here.yaml]\n";
-    fs::write(folder.path().join("kustomization.yaml"), text).unwrap();
-    fs::write(folder.path().join("here.yaml"), both(&[])).unwrap();
-    let report = check(&[folder.path().to_owned()], &mut std::io::empty(), &Options::default());
-    assert!(
-        found(&report, "kustomize-unresolved").is_some_and(|f| f.next_step.contains("kubectl kustomize"))
-    );
-    assert_eq!(report.workers.len(), 2);
-}
-
-#[test]
 fn the_same_file_through_two_paths_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.yaml");

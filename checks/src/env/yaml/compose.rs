@@ -8,12 +8,15 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span as ParserSpan, Tag}
 
 use super::node::{Node, Scalar, Span, Value};
 
+/// Keys that stand twice, told one by one.
+const DUPLICATES_MAX: usize = 100;
+
 /// What a file may ask of the reader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Nodes that are written in a file.
     pub nodes: u64,
-    /// Nodes of one document when its aliases are expanded.
+    /// Nodes of a file when its aliases and merge keys are expanded.
     pub expanded: u64,
     /// Mappings and lists inside each other.
     pub depth: usize,
@@ -93,6 +96,11 @@ struct Composer {
     stack: Vec<Open>,
     anchors: HashMap<usize, Rc<Node>>,
     nodes: u64,
+    /// Entries that merge keys have brought in.
+    merged: u64,
+    /// Nodes of all documents with their aliases expanded.
+    expanded: u64,
+    duplicates: usize,
     documents: Vec<Rc<Node>>,
     problems: Vec<Problem>,
 }
@@ -141,6 +149,9 @@ impl Composer {
             (last.end_line.max(span.line), last.end_column)
         };
         let value = if open.is_map { self.mapping(open.parts) } else { Value::List(open.parts) };
+        if self.merged > self.limits.expanded {
+            return Err(self.too_much(span));
+        }
         let weight = match &value {
             Value::List(items) => items.iter().fold(1_u64, |sum, n| sum.saturating_add(n.weight)),
             Value::Map(entries) => entries
@@ -149,8 +160,7 @@ impl Composer {
             Value::Scalar(_) => 1,
         };
         if weight > self.limits.expanded {
-            let text = format!("its aliases expand to more than {} values", self.limits.expanded);
-            return Err(Problem { kind: ProblemKind::Aliases, text, span });
+            return Err(self.too_much(span));
         }
         self.finished(Rc::new(Node { value, span, weight }), open.anchor)
     }
@@ -167,8 +177,7 @@ impl Composer {
                 Some(name) if name == "<<" && key.scalar().is_some_and(|s| s.plain) => merged.push(value),
                 Some(name) => {
                     if let Some(&i) = at.get(&name) {
-                        let text = format!("the key {name} stands twice; the last one counts");
-                        self.problems.push(Problem { kind: ProblemKind::DuplicateKey, text, span: key.span });
+                        self.duplicate(&name, key.span);
                         own[i] = (key, value);
                     } else {
                         at.insert(name, own.len());
@@ -183,6 +192,10 @@ impl Composer {
                 if source.is_map() { std::slice::from_ref(source) } else { source.items() };
             for (key, value) in maps.iter().flat_map(|map| map.entries()) {
                 let Some(name) = key.scalar().map(|s| s.text.clone()) else { continue };
+                self.merged += 1;
+                if self.merged > self.limits.expanded {
+                    return Value::Map(own);
+                }
                 if let std::collections::hash_map::Entry::Vacant(free) = at.entry(name) {
                     free.insert(own.len());
                     own.push((Rc::clone(key), Rc::clone(value)));
@@ -206,9 +219,33 @@ impl Composer {
         }
         match self.stack.last_mut() {
             Some(open) => open.parts.push(node),
-            None => self.documents.push(node),
+            None => {
+                self.expanded = self.expanded.saturating_add(node.weight);
+                if self.expanded > self.limits.expanded {
+                    return Err(self.too_much(node.span));
+                }
+                self.documents.push(node);
+            }
         }
         Ok(())
+    }
+
+    fn too_much(&self, span: Span) -> Problem {
+        let text = format!("its aliases expand to more than {} values", self.limits.expanded);
+        Problem { kind: ProblemKind::Aliases, text, span }
+    }
+
+    /// Told one by one at first: a file may have nothing else.
+    fn duplicate(&mut self, name: &str, span: Span) {
+        self.duplicates += 1;
+        let text = match self.duplicates {
+            ..=DUPLICATES_MAX => format!("the key {name} stands twice; the last one counts"),
+            n if n == DUPLICATES_MAX + 1 => {
+                format!("more than {DUPLICATES_MAX} keys stand twice; the last ones count")
+            }
+            _ => return,
+        };
+        self.problems.push(Problem { kind: ProblemKind::DuplicateKey, text, span });
     }
 
     fn problem(&self, kind: ProblemKind, text: &str, span: ParserSpan) -> Problem {

@@ -97,6 +97,11 @@ impl Node {
         Rc::new(Self { value: Value::Scalar(scalar), span, weight: 1 })
     }
 
+    /// Nodes in the tree when every alias is expanded.
+    pub(crate) fn weight(&self) -> u64 {
+        self.weight
+    }
+
     /// An empty mapping that stands where another node does.
     pub(crate) fn empty_map(span: Span) -> Rc<Self> {
         Rc::new(Self { value: Value::Map(Vec::new()), span, weight: 1 })

@@ -89,7 +89,13 @@ pub(super) fn direct_path(subject: &Subject<'_>) -> DirectPath {
 }
 
 pub(super) fn judge(subject: &Subject<'_>) -> Vec<Finding> {
-    vec![direct(subject), gdrcopy_library(subject), nvlink(subject), fabric(subject), imex(subject)]
+    vec![
+        direct(subject),
+        gdrcopy_library(subject),
+        nvlink(subject),
+        super::fabric::judge(subject),
+        imex(subject),
+    ]
 }
 
 fn direct(subject: &Subject<'_>) -> Finding {
@@ -127,6 +133,10 @@ fn direct(subject: &Subject<'_>) -> Finding {
             .evidence(lines)
             .next_step("unset UCX_IB_GPU_DIRECT_RDMA");
     }
+    let required = subject
+        .evidence
+        .variable("UCX_IB_GPU_DIRECT_RDMA")
+        .is_some_and(|value| matches!(value, "y" | "yes" | "1" | "on"));
     match path {
         DirectPath::Peermem(module) => {
             Finding::new(id, Status::Ok, format!("UCX registers GPU memory through {module}")).evidence(lines)
@@ -136,7 +146,7 @@ fn direct(subject: &Subject<'_>) -> Finding {
             .evidence(lines)
             .next_step("run `kvwire check node` where libibverbs.so.1 and the device are, that is in the worker's own image"),
         DirectPath::No(why) => Finding::new(id, Status::Fail, "no way for a network card to reach GPU memory")
-            .detail(format!("no peer-memory module is loaded, and {why}; UCX then copies every byte through host memory and says nothing"))
+            .detail(format!("no peer-memory module is loaded, and {why}; {}", if required { "UCX_IB_GPU_DIRECT_RDMA asks for one, so that UCX refuses the card" } else { "UCX then copies every byte through host memory and says nothing" }))
             .evidence(lines)
             .next_step("have an administrator load nvidia_peermem (modprobe nvidia_peermem; in the GPU operator: driver.rdma.enabled), or use the open NVIDIA modules with a kernel from 5.12 on"),
         DirectPath::NoGpu => Finding::new(id, Status::Skipped, "no NVIDIA GPU here"),
@@ -167,7 +177,7 @@ pub(super) struct NvLink {
 /// Links as NVML or `nvidia-smi nvlink -s` tell them; `None` when neither was asked.
 pub(super) fn nvlinks(evidence: &Evidence) -> Option<Vec<NvLink>> {
     if let Some(Entry::Text(text)) = evidence.get("probe:nvml/links") {
-        // `gpu 0 link 3 active errors 0`
+        // `gpu 0 link 3 active, 26562 MB/s, errors 0`
         return Some(
             text.lines()
                 .map(|line| NvLink {
@@ -217,16 +227,8 @@ fn nvlink(subject: &Subject<'_>) -> Finding {
             .next_step("read the counters again later (nvidia-smi nvlink -e): rising ones mean a bad link")
     } else {
         Finding::new(id, Status::Ok, format!("all {} NVLinks are up", links.len()))
+            .evidence(links.iter().map(|link| link.line.clone()))
     }
-}
-
-fn fabric(subject: &Subject<'_>) -> Finding {
-    let id = "nvlink-fabric";
-    if subject.driver.is_none() {
-        return Finding::new(id, Status::Skipped, "no NVIDIA driver here");
-    }
-    Finding::new(id, Status::Unknown, "the state of the NVLink fabric is not read by this kvwire")
-        .next_step("look at `nvidia-smi -q`: under Fabric, State must be Completed and Status Success; two nodes share NVLink only with the same ClusterUUID and CliqueId")
 }
 
 fn imex(subject: &Subject<'_>) -> Finding {

@@ -100,6 +100,7 @@ fn providers(subject: &Subject<'_>) -> Finding {
     if wheel {
         lines.push("NIXL's wheel brings its own libibverbs".to_owned());
     }
+    lines.extend(real(evidence, |path| path.ends_with("/libefa.so.1")));
     if !private.is_empty() {
         return Finding::new(id, Status::Warn, format!("NIXL's wheel cannot serve {}", private.join(", ")))
             .detail("its private libibverbs has a provider for mlx5 only: UCX passes such a device over and takes TCP without a word")

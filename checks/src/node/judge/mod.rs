@@ -1,6 +1,7 @@
 //! What the evidence of one node means. One file a subject; each gives findings, and what cannot be read is said to be
 //! unknown or skipped, with the reason.
 
+mod fabric;
 mod gid;
 mod gpu;
 mod libraries;
@@ -93,10 +94,14 @@ fn facts(subject: &Subject<'_>) -> Vec<Fact> {
         "GPUs",
         match subject.gpus.len() {
             0 => "none".to_owned(),
-            n => format!("{n} x {}", set(subject.gpus.iter().filter_map(|gpu| gpu.model.clone()).collect())),
+            n => {
+                let model = |gpu: &Gpu| gpu.model.clone().unwrap_or_else(|| "model not known".to_owned());
+                format!("{n} x {}", set(subject.gpus.iter().map(model).collect()))
+            }
         },
     );
     fact("NVIDIA driver", subject.driver.as_ref().map_or("none".to_owned(), |driver| driver.line.clone()));
+    fact("NVLink fabric", if subject.driver.is_some() { fabric::words(evidence) } else { "none".to_owned() });
     fact("GPUDirect", gpu::direct_path(subject).words().to_owned());
     fact("memlock", process::memlock(evidence).words());
     fact("/dev/shm", process::shm_words(evidence));

@@ -10,7 +10,13 @@ const SHM_MIN_BYTES: u64 = 16 << 20;
 const SHM_GOOD_BYTES: u64 = 1 << 30;
 
 pub(super) fn judge(subject: &Subject<'_>) -> Vec<Finding> {
-    vec![locked(subject), shm(subject.evidence), cpu(subject.evidence), namespaces(subject.evidence)]
+    vec![
+        locked(subject),
+        capabilities(subject.evidence),
+        shm(subject.evidence),
+        cpu(subject.evidence),
+        namespaces(subject.evidence),
+    ]
 }
 
 /// How much memory this process may lock, as UCX counts it.
@@ -76,6 +82,36 @@ fn locked(subject: &Subject<'_>) -> Finding {
         Memlock::Bytes(bytes) => finding(Status::Fail, &format!("only {} KiB of memory may be locked: RDMA cannot register a KV cache", bytes / 1024))
             .next_step("add the capability IPC_LOCK to the container's securityContext (or start it with an unlimited memlock limit, `ulimit -l unlimited`)"),
     }
+}
+
+/// Capabilities that change what a transfer can do, with their numbers (`linux/capability.h`).
+const CAPABILITIES: [(u32, &str, &str); 4] = [
+    (14, "CAP_IPC_LOCK", "lock any amount of memory"),
+    (19, "CAP_SYS_PTRACE", "copy from other processes' memory where Yama forbids it"),
+    (21, "CAP_SYS_ADMIN", "read the whole PCI configuration"),
+    (24, "CAP_SYS_RESOURCE", "raise its own limits (ulimit -l)"),
+];
+
+fn capabilities(evidence: &Evidence) -> Finding {
+    let id = "capabilities";
+    let mask =
+        evidence.field("/proc/self/status", "CapEff").and_then(|bits| u64::from_str_radix(bits, 16).ok());
+    let Some(mask) = mask else {
+        return Finding::new(id, Status::Unknown, "the capabilities of this process could not be read");
+    };
+    let (has, lacks): (Vec<_>, Vec<_>) = CAPABILITIES.iter().partition(|(bit, ..)| mask >> bit & 1 == 1);
+    let names = has.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ");
+    let title = if has.is_empty() {
+        "this process has none of the capabilities that matter here".to_owned()
+    } else {
+        format!("this process has {names}")
+    };
+    let mut lines = vec![format!("CapEff {mask:016x}")];
+    lines.extend(has.iter().map(|(_, name, what)| format!("{name}: may {what}")));
+    lines.extend(lacks.iter().map(|(_, name, what)| format!("no {name}: may not {what}")));
+    let scope = evidence.text("/proc/sys/kernel/yama/ptrace_scope");
+    lines.extend(scope.map(|scope| format!("kernel.yama.ptrace_scope {scope}")));
+    Finding::new(id, Status::Ok, title).evidence(lines)
 }
 
 fn shm_bytes(evidence: &Evidence, key: &str) -> Option<u64> {

@@ -254,8 +254,9 @@ fn pcie(subject: &Subject<'_>) -> Finding {
             unknown += 1;
             continue;
         };
+        let numa = pci.numa(subject.evidence).map_or_else(|| "not known".to_owned(), |node| node.to_string());
         lines.push(format!(
-            "{} ({}): {speed} x{width}, possible {best_speed} x{best_width}",
+            "{} ({}): {speed} x{width}, possible {best_speed} x{best_width}, NUMA node {numa}",
             device.name,
             pci.address()
         ));
@@ -289,9 +290,12 @@ fn leading(text: &str) -> Option<f64> {
 fn fabrics(subject: &Subject<'_>) -> Finding {
     let id = "rdma-fabrics";
     let mut fabrics: Vec<(u64, Vec<String>)> = Vec::new();
+    let mut addresses = Vec::new();
     for (name, _, port) in all_ports(subject).filter(|(_, _, port)| port.is_active() && port.is_infiniband())
     {
         let Some(gid) = port.gids.first() else { continue };
+        addresses.push(format!("{name}: UCX takes {gid}"));
+        addresses.extend(port.gids.iter().skip(1).map(|gid| format!("{name}: also {gid}")));
         let prefix = gid.subnet_prefix();
         match fabrics.iter_mut().find(|(known, _)| *known == prefix) {
             Some((_, ports)) => ports.push(name),
@@ -309,7 +313,7 @@ fn fabrics(subject: &Subject<'_>) -> Finding {
     };
     let lines =
         fabrics.iter().map(|(prefix, ports)| format!("subnet prefix {prefix:016x}: {}", ports.join(", ")));
-    let lines: Vec<String> = lines.collect();
+    let lines: Vec<String> = lines.chain(addresses).collect();
     if fabrics.len() > 1 || layers.len() > 1 {
         let what = if fabrics.len() > 1 {
             "InfiniBand ports of different subnets"
@@ -381,12 +385,38 @@ fn congestion(subject: &Subject<'_>) -> Finding {
             lines.push(format!("{path}: {}", text.trim()));
         }
     }
-    lines.push(
-        "priority flow control (PFC) is not shown by sysfs: see `ethtool -S DEV` (rx_prio*_pause)".to_owned(),
-    );
+    for (path, entry) in subject.evidence.below("/sys/class/infiniband") {
+        if let (true, Entry::Text(text)) = (path.ends_with("/traffic_class"), entry) {
+            lines.push(format!("{path}: {}", text.trim()));
+        }
+    }
+    let mut discards = Vec::new();
+    let mut flow_control = Vec::new();
+    for (path, entry) in subject.evidence.below("probe:ethtool") {
+        let Entry::Text(text) = entry else { continue };
+        let interface = path.rsplit('/').next().unwrap_or_default();
+        let counted = |line: &&str| line.rsplit(' ').next() != Some("0");
+        let nonzero: Vec<&str> = text.lines().filter(counted).collect();
+        if nonzero.iter().any(|line| line.contains("discard")) {
+            discards.push(interface);
+        }
+        let told = if nonzero.is_empty() { "all zero".to_owned() } else { nonzero.join(", ") };
+        flow_control.push(format!("{interface}: priority flow control (PFC): {told}"));
+    }
+    if flow_control.is_empty() {
+        flow_control.push("no counter of priority flow control (PFC) could be read; with ethtool: `ethtool -S DEV` (rx_prio*_pause)".to_owned());
+    }
+    lines.extend(flow_control);
     if seen == 0 {
         return Finding::new(id, Status::Unknown, "no congestion or loss counter could be read")
             .evidence(lines);
+    }
+    if lossy.is_empty() && !discards.is_empty() {
+        let title = format!("packets were discarded for want of room on {}", discards.join(", "));
+        return Finding::new(id, Status::Warn, title)
+            .detail("flow control did not stop the sender in time: no priority is lossless, or its buffer is too small")
+            .evidence(lines)
+            .next_step("read the counters again after a run; when they rise, have the network's PFC settings looked at");
     }
     if lossy.is_empty() {
         return Finding::new(id, Status::Ok, "no retransmission was counted on a RoCE port").evidence(lines);

@@ -7,7 +7,7 @@ use crate::node::evidence::{Entry, Evidence};
 /// What was looked at.
 pub(super) fn target(evidence: &Evidence, place: &str) -> Finding {
     let by = if evidence.gathered_by.is_empty() { "an unnamed reader" } else { &evidence.gathered_by };
-    Finding::new("node:target", Status::Ok, place).detail(format!("read by {by}"))
+    Finding::new("node:target", Status::Ok, place).evidence([format!("read by {by}")])
 }
 
 pub(super) fn judge(subject: &Subject<'_>) -> Vec<Finding> {

@@ -1,8 +1,12 @@
 //! Nodes as they are met, one test a state. Each begins from a healthy node and breaks one thing.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
 use crate::finding::{Finding, Status};
 use crate::node::evidence::{Access, Entry, Evidence};
-use crate::node::{NodeReport, judge};
+use crate::node::{NodeReport, gather_tree, judge};
 
 /// A node in the making.
 struct Tree(Evidence);
@@ -139,6 +143,8 @@ impl Tree {
         let pci = format!("{ROOT}/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:09.0/0000:30:00.0");
         self.real("/sys/bus/pci/devices/0000:30:00.0", &pci)
             .file(&format!("{pci}/numa_node"), "0")
+            .file(&format!("{pci}/vendor"), "0x10de")
+            .file(&format!("{pci}/class"), "0x030200")
             .file(
                 "/proc/driver/nvidia/version",
                 "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15",
@@ -153,6 +159,59 @@ impl Tree {
 
     fn judged(&self) -> NodeReport {
         judge(&self.0, "local host")
+    }
+
+    fn virtual_function(self, name: &str, number: u32) -> Self {
+        let pci =
+            format!("{ROOT}/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:0{number}.0/0000:2{number}:00.0");
+        self.mlx5_ib(name, number)
+            .link(&format!("{IB}/{name}/device/physfn"), "../0000:20:00.0")
+            .file(&format!("{pci}/current_link_width"), "0")
+            .file(&format!("{pci}/current_link_speed"), "Unknown")
+    }
+
+    fn efa(self, name: &str, number: u32) -> Self {
+        self.card(name, number)
+            .port(name, "Unspecified", "0x0")
+            .link(&format!("{IB}/{name}/device/driver"), "../../../bus/pci/drivers/efa")
+    }
+
+    /// The same as files: what is a device node here is a link to one that everybody may open.
+    fn on_disk(&self) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join(path.trim_start_matches('/'));
+        let link = |target: &Path, path: &Path| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(target, path).unwrap();
+        };
+        let files = || self.0.entries().filter(|(path, _)| path.starts_with('/'));
+        // Devices first: other paths lead through their links.
+        for (path, real) in files().filter_map(|(path, entry)| match entry {
+            Entry::Real(real) => Some((path, real)),
+            _ => None,
+        }) {
+            fs::create_dir_all(at(real)).unwrap();
+            if path != real {
+                link(&at(real), &at(path));
+            }
+        }
+        for (path, entry) in files() {
+            match entry {
+                Entry::Text(text) => {
+                    fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+                    fs::write(at(path), text).unwrap();
+                }
+                Entry::Link(target) => link(Path::new(target), &at(path)),
+                Entry::Node(_) => link(Path::new("/dev/null"), &at(path)),
+                _ => {}
+            }
+        }
+        for (path, entry) in files() {
+            let Entry::Names(names) = entry else { continue };
+            names.iter().for_each(|name| fs::create_dir_all(at(path).join(name)).unwrap_or_default());
+            fs::create_dir_all(at(path)).unwrap();
+        }
+        root
     }
 }
 
@@ -195,11 +254,102 @@ fn a_healthy_roce_node_shows_the_gid_that_ucx_takes() {
 }
 
 #[test]
+fn every_kind_of_node_is_judged_the_same_out_of_its_files() {
+    let host = Tree::host;
+    let down = format!("{IB}/mlx5_1/ports/1/state");
+    let v1 = |tree: Tree| tree.gid("mlx5_0", 0, "0000:0000:0000:0000:0000:ffff:0a00:0102", "IB/RoCE v1");
+    let nodes = [
+        ("mlx5, InfiniBand", host().mlx5_ib("mlx5_0", 0).mlx5_ib("mlx5_1", 1), "rdma-lid", Status::Ok),
+        ("mlx5, RoCE v2", host().mlx5_roce("mlx5_0", 0), "roce-gid", Status::Ok),
+        (
+            "mlx5, RoCE v1",
+            v1(host().card("mlx5_0", 0).port("mlx5_0", "Ethernet", "0x0")),
+            "roce-gid",
+            Status::Warn,
+        ),
+        ("bond", host().mlx5_roce("mlx5_bond_0", 0), "roce-gid", Status::Ok),
+        ("virtual function", host().virtual_function("mlx5_0", 0), "rdma-pcie", Status::Ok),
+        ("EFA", host().efa("rdmap16s27", 0), "efa-ucx", Status::Warn),
+        (
+            "a port that is down",
+            host().mlx5_ib("mlx5_0", 0).mlx5_ib("mlx5_1", 1).file(&down, "1: DOWN"),
+            "rdma-port",
+            Status::Warn,
+        ),
+        (
+            "no port state",
+            host().card("mlx5_0", 0).file(&format!("{IB}/mlx5_0/ports/1/link_layer"), "InfiniBand"),
+            "rdma-port",
+            Status::Unknown,
+        ),
+        ("GPU and card", host().mlx5_ib("mlx5_0", 0).gpu(), "gpu-nic-distance", Status::Ok),
+        ("nothing", host(), "rdma-usable", Status::Skipped),
+    ];
+    let statuses = |report: &NodeReport| -> Vec<(String, Status)> {
+        report.findings.iter().map(|finding| (finding.id.clone(), finding.status)).collect()
+    };
+    for (name, tree, id, status) in nodes {
+        let disk = tree.on_disk();
+        let mut gathered = gather_tree(disk.path(), "test");
+        for (path, entry) in tree.0.entries().filter(|(path, _)| !path.starts_with('/')) {
+            gathered.add(path, entry.clone());
+        }
+        let report = judge(&gathered, "local host");
+        assert_eq!(report.finding(id).map(|finding| finding.status), Some(status), "{name}");
+        assert_eq!(statuses(&report), statuses(&tree.judged()), "{name}");
+        // A container that was not given the devices: the same sysfs without a /dev.
+        if tree.judged().can_use_rdma() == Some(true) {
+            fs::remove_dir_all(disk.path().join("dev/infiniband")).unwrap();
+            let closed = judge(&gather_tree(disk.path(), "test"), "local host");
+            assert_eq!(closed.can_use_rdma(), Some(false), "{name}");
+        }
+    }
+}
+
+#[test]
 fn the_names_of_the_read_only_check_are_all_there() {
     let report = Tree::host().judged();
     for id in READONLY {
         assert!(report.finding(id).is_some(), "{id}");
     }
+}
+
+/// Present is ok, there and wrong is a warning, missing is skipped; none of them fails.
+#[test]
+fn the_statuses_of_the_read_only_check_hold() {
+    let host = Tree::host;
+    let down = |tree: Tree| tree.file(&format!("{IB}/mlx5_0/ports/1/state"), "1: DOWN");
+    let links = |text: &str| host().gpu().file("probe:nvml/links", text);
+    let closed = Access { character: true, read: false, write: false };
+    for (id, tree, status) in [
+        ("ib-devices", host().mlx5_ib("mlx5_0", 0), Status::Ok),
+        ("ib-devices", host().missing("/dev/infiniband"), Status::Skipped),
+        ("ib-devices", host().denied("/dev/infiniband"), Status::Warn),
+        ("ibv-devinfo", host().mlx5_ib("mlx5_0", 0), Status::Ok),
+        ("ibv-devinfo", host().missing(IB), Status::Skipped),
+        ("ibv-devinfo", host().denied(IB), Status::Warn),
+        ("ib-link", host().mlx5_ib("mlx5_0", 0), Status::Ok),
+        ("ib-link", down(host().mlx5_ib("mlx5_0", 0)), Status::Warn),
+        ("ib-link", host(), Status::Skipped),
+        ("gpudirect-peermem", host().gpu().names("/sys/module", &["nv_peer_mem"]), Status::Ok),
+        ("gpudirect-peermem", host().gpu(), Status::Warn),
+        ("gpudirect-peermem", host().gpu().denied("/sys/module"), Status::Unknown),
+        ("gdrcopy", host().node("/dev/gdrdrv", FULL), Status::Ok),
+        ("gdrcopy", host().node("/dev/gdrdrv", closed), Status::Warn),
+        ("gdrcopy", host(), Status::Skipped),
+        ("gpu-topology", links("gpu 0 link 0 active, errors 0"), Status::Ok),
+        ("gpu-topology", links("gpu 0 link 0 down, errors 0"), Status::Warn),
+        ("gpu-topology", host().gpu(), Status::Skipped),
+        ("node:target", host(), Status::Ok),
+    ] {
+        let report = tree.judged();
+        assert_eq!(report.finding(id).map(|finding| finding.status), Some(status), "{id}: {report:?}");
+        let parity = report.findings.iter().filter(|finding| READONLY.contains(&finding.id.as_str()));
+        assert!(parity.clone().all(|finding| finding.status != Status::Fail), "these never fail");
+        assert_eq!(parity.count(), READONLY.len(), "each once");
+    }
+    assert_eq!(host().judged().findings[0].title, "local host");
+    assert_eq!(judge(&host().0, "pod decode-0").findings[0].title, "pod decode-0");
 }
 
 #[test]
@@ -387,11 +537,7 @@ fn a_card_in_a_narrow_slot_is_named_and_a_virtual_function_is_not() {
     let pci = format!("{ROOT}/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:20:00.0");
     let narrow = tree.file(&format!("{pci}/current_link_width"), "8");
     expect(&narrow, "rdma-pcie", Status::Warn, "x8, possible 32.0 GT/s PCIe x16");
-    let function = Tree::host()
-        .mlx5_ib("mlx5_0", 0)
-        .link(&format!("{IB}/mlx5_0/device/physfn"), "../0000:20:00.0")
-        .file(&format!("{pci}/current_link_width"), "0")
-        .file(&format!("{pci}/current_link_speed"), "Unknown");
+    let function = Tree::host().virtual_function("mlx5_0", 0);
     expect(&function, "rdma-pcie", Status::Ok, "mlx5_0");
     expect(&function, "ibv-devinfo", Status::Ok, "virtual function");
 }
@@ -411,14 +557,30 @@ fn counted_retransmissions_are_a_warning_and_unreadable_counters_unknown() {
         Status::Unknown,
         "no congestion",
     );
+    let paused = |text: &str| Tree::host().mlx5_roce("mlx5_0", 0).file("probe:ethtool/eth0", text);
+    expect(
+        &paused("rx_prio3_pause 12\nrx_prio0_discards 0"),
+        "roce-congestion",
+        Status::Ok,
+        "(PFC): rx_prio3_pause 12",
+    );
+    expect(
+        &paused("rx_prio3_discards 4"),
+        "roce-congestion",
+        Status::Warn,
+        "discarded for want of room on eth0",
+    );
+    expect(
+        &Tree::host().mlx5_roce("mlx5_0", 0),
+        "roce-congestion",
+        Status::Ok,
+        "no counter of priority flow",
+    );
 }
 
 #[test]
 fn efa_is_recognised() {
-    let tree = Tree::host()
-        .card("rdmap16s27", 0)
-        .port("rdmap16s27", "Unspecified", "0x0")
-        .link(&format!("{IB}/rdmap16s27/device/driver"), "../../../bus/pci/drivers/efa");
+    let tree = Tree::host().efa("rdmap16s27", 0);
     expect(&tree, "efa-ucx", Status::Warn, "rdmap16s27");
     expect(&tree, "roce-gid", Status::Skipped, "no RoCE port");
     expect(&tree, "libraries-rdma", Status::Warn, "rdmap16s27 (efa)");
@@ -651,6 +813,49 @@ fn nvlink_is_read_from_nvml_or_from_nvidia_smi() {
         Status::Skipped,
         "mismatch",
     );
+}
+
+#[test]
+fn a_fabric_counts_only_when_every_gpu_has_joined_it() {
+    let nvml = |text: &str| Tree::host().gpu().file("probe:nvml/fabric", text);
+    let joined =
+        "gpu 0 state completed, status 0, clique 3, cluster 00112233445566778899aabbccddeeff, health 0x1aa";
+    expect(&nvml(joined), "nvlink-fabric", Status::Ok, "clique 3");
+    let second = format!("{joined}\ngpu 1 state in progress, status 0, clique 0, cluster 00");
+    expect(&nvml(&second), "nvlink-fabric", Status::Fail, "gpu 1 state in progress");
+    expect(&nvml(&joined.replace("status 0", "status 999")), "nvlink-fabric", Status::Fail, "status 999");
+    expect(&nvml(&joined.replace("0x1aa", "0x1a9")), "nvlink-fabric", Status::Warn, "degraded bandwidth");
+    expect(&nvml(&joined.replace("0x1aa", "0x5aa")), "nvlink-fabric", Status::Warn, "wrong configuration");
+    expect(&nvml("gpu 0 state not supported"), "nvlink-fabric", Status::Skipped, "no NVLink fabric");
+    expect(&nvml("gpu 0 not known: NVML error 1"), "nvlink-fabric", Status::Unknown, "NVML error 1");
+    expect(&Tree::host().gpu(), "nvlink-fabric", Status::Unknown, "no nvidia-smi");
+    let smi = |status: &str, bandwidth: &str| {
+        Tree::host().gpu().file(
+            "probe:nvidia-smi-fabric",
+            &format!(
+                "    Fabric\n        State                             : Completed\n        Status                            : {status}\n        \
+                 CliqueId                          : 3\n        ClusterUUID                       : 00112233-4455-6677-8899-aabbccddeeff\n        \
+                 Health\n            Bandwidth                     : {bandwidth}"
+            ),
+        )
+    };
+    expect(&smi("Success", "Full"), "nvlink-fabric", Status::Ok, "CliqueId 3");
+    expect(&smi("Success", "Degraded"), "nvlink-fabric", Status::Warn, "degraded");
+    expect(&smi("Failure", "Full"), "nvlink-fabric", Status::Fail, "failure");
+    let fact = |tree: &Tree| {
+        let facts = tree.judged().facts;
+        facts.into_iter().find(|fact| fact.name == "NVLink fabric").unwrap().value
+    };
+    assert_eq!(fact(&nvml(joined)), fact(&smi("Success", "Full")), "both readers name one fabric alike");
+    assert_eq!(fact(&Tree::host()), "none");
+}
+
+#[test]
+fn capabilities_are_told_one_by_one() {
+    let with = |mask: &str| Tree::host().file("/proc/self/status", &format!("CapEff:\t{mask}"));
+    expect(&with("0000000000004000"), "capabilities", Status::Ok, "CAP_IPC_LOCK: may lock");
+    expect(&with("0000000000000000"), "capabilities", Status::Ok, "no CAP_SYS_PTRACE: may not");
+    expect(&Tree::host().missing("/proc/self/status"), "capabilities", Status::Unknown, "could not be read");
 }
 
 #[test]

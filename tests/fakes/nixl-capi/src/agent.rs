@@ -54,6 +54,7 @@ impl Descriptors {
 
 impl Agent {
     pub(crate) fn new(name: String, telemetry: bool) -> Outcome<Self> {
+        script::name_agent(&name);
         scripted(script::active(
             |fault| if let Fault::CreateAgent(status) = fault { Some(status) } else { None },
         ))?;

@@ -90,7 +90,8 @@ fn nixl_capi_destroy_agent: nixl_capi_destroy_agent_fn (agent: nixl_capi_agent_t
 fn nixl_capi_get_local_md: nixl_capi_get_local_md_fn (
     agent: nixl_capi_agent_t, data: *mut *mut c_void, len: *mut usize,
 ) {
-    let blob = value::<Agent, _>(agent)?.metadata().encode();
+    let own = value::<Agent, _>(agent)?.metadata().encode();
+    let blob = script::metadata().unwrap_or(own);
     store(len, blob.len())?;
     store(data, malloced(&blob).cast())
 }

@@ -1,14 +1,25 @@
 //! The faults that a test asks for.
 //!
 //! `KVWIRE_FAKE_NIXL` holds a comma list of them. Each may end in `@after=N`: it then holds from the moment when N
-//! transfers have been posted by this process. A word that is not understood ends the process, because a test
-//! that misspells a fault must not pass.
+//! transfers have been posted by this process; and in `@rank=N`: it then holds only in the process whose agent's name
+//! ends in that number. A word that is not understood ends the process, because a test that misspells a fault must not
+//! pass.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The environment variable that is read once, before the first call that can fail.
 pub(crate) const VARIABLE: &str = "KVWIRE_FAKE_NIXL";
+
+/// Names a file whose bytes are given as the agent's metadata.
+pub(crate) const METADATA_VARIABLE: &str = "KVWIRE_FAKE_NIXL_METADATA";
+
+/// Metadata that a test wants instead of the agent's own.
+pub(crate) fn metadata() -> Option<Vec<u8>> {
+    let path = std::env::var_os(METADATA_VARIABLE)?;
+    let bytes = std::fs::read(&path);
+    Some(bytes.unwrap_or_else(|error| misspelt(&format!("{METADATA_VARIABLE}: {error}"))))
+}
 
 /// One thing that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +81,20 @@ pub(crate) fn hang(call: Call) {
 struct Rule {
     fault: Fault,
     after: u64,
+    rank: Option<u64>,
 }
 
 static RULES: RwLock<Option<Vec<Rule>>> = RwLock::new(None);
 static POSTS: AtomicU64 = AtomicU64::new(0);
+/// The number at the end of the agent's name; none is `NO_RANK`.
+static RANK: AtomicU64 = AtomicU64::new(NO_RANK);
+const NO_RANK: u64 = u64::MAX;
+
+/// Takes the rank from the name of this process's agent.
+pub(crate) fn name_agent(name: &str) {
+    let rank = name.rsplit('-').next().and_then(|end| end.parse().ok()).unwrap_or(NO_RANK);
+    RANK.store(rank, Ordering::Relaxed);
+}
 
 /// Counts one post and answers how many there were before it.
 pub(crate) fn count_post() -> u64 {
@@ -112,7 +133,8 @@ fn replace(rules: Vec<Rule>) {
 }
 
 fn choose<T>(rules: &[Rule], posts: u64, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
-    rules.iter().filter(|rule| posts >= rule.after).find_map(|rule| pick(rule.fault))
+    let here = |rule: &&Rule| rule.rank.is_none_or(|rank| rank == RANK.load(Ordering::Relaxed));
+    rules.iter().filter(|rule| posts >= rule.after).filter(here).find_map(|rule| pick(rule.fault))
 }
 
 fn misspelt(error: &str) -> ! {
@@ -125,11 +147,15 @@ fn parse(text: &str) -> Result<Vec<Rule>, String> {
 }
 
 fn rule(word: &str) -> Result<Rule, String> {
-    let (fault, after) = match word.split_once("@after=") {
-        Some((fault, after)) => (fault, number(word, after)?),
-        None => (word, 0),
+    let (rest, rank) = match word.split_once("@rank=") {
+        Some((rest, rank)) => (rest, Some(number(word, rank)?)),
+        None => (word, None),
     };
-    Ok(Rule { fault: self::fault(word, fault)?, after })
+    let (fault, after) = match rest.split_once("@after=") {
+        Some((fault, after)) => (fault, number(word, after)?),
+        None => (rest, 0),
+    };
+    Ok(Rule { fault: self::fault(word, fault)?, after, rank })
 }
 
 fn fault(word: &str, text: &str) -> Result<Fault, String> {
@@ -181,11 +207,12 @@ mod tests {
     #[test]
     fn a_list_with_and_without_a_start() {
         assert_eq!(
-            parse("post=-2@after=3, stall ,corrupt=17").unwrap(),
+            parse("post=-2@after=3, stall ,corrupt=17@rank=1,drop@after=6@rank=2").unwrap(),
             [
-                Rule { fault: Fault::Post(-2), after: 3 },
-                Rule { fault: Fault::Stall, after: 0 },
-                Rule { fault: Fault::Corrupt(17), after: 0 },
+                Rule { fault: Fault::Post(-2), after: 3, rank: None },
+                Rule { fault: Fault::Stall, after: 0, rank: None },
+                Rule { fault: Fault::Corrupt(17), after: 0, rank: Some(1) },
+                Rule { fault: Fault::Drop, after: 6, rank: Some(2) },
             ]
         );
         assert_eq!(parse("").unwrap(), []);
