@@ -59,9 +59,9 @@ fn two_gpus_are_proven_to_talk_over_nvlink_by_the_counters_of_every_link() {
     }
     assert!(first_line(&ended).contains("carried by nvlink"), "{ended}");
     let placement = &ended.result()["placement"];
-    assert_eq!(placement["initiator"]["gpu"]["pci"], "0000:17:00.0", "{ended}");
-    assert_eq!(placement["target"]["gpu"]["pci"], "0000:65:00.0", "{ended}");
-    assert!(placement["initiator"]["gpu"]["without_kernels"].is_null(), "the kernels were used: {ended}");
+    assert_eq!(placement["initiator"][0]["gpu"]["pci"], "0000:17:00.0", "{ended}");
+    assert_eq!(placement["target"][0]["gpu"]["pci"], "0000:65:00.0", "{ended}");
+    assert!(placement["initiator"][0]["gpu"]["without_kernels"].is_null(), "the kernels were used: {ended}");
     assert_eq!(ended.result()["memory"]["target"], "GPU memory (malloc)");
     assert!(ended.result()["verdict"]["scope"].as_str().unwrap().contains("GPU memory (malloc)"), "{ended}");
 }
@@ -98,7 +98,7 @@ fn the_memory_of_one_gpu_is_shared_without_any_link() {
     let ended = vram(&gpus(TWO).lane("cuda_ipc/cuda")).args(["--gpu", "1"]).run();
     assert_eq!(ended.code, 0, "{ended}");
     assert_eq!(ended.cases()[0]["transport"]["class"], "shm", "{ended}");
-    assert_eq!(ended.result()["placement"]["initiator"]["gpu"]["pci"], "0000:65:00.0", "{ended}");
+    assert_eq!(ended.result()["placement"]["initiator"][0]["gpu"]["pci"], "0000:65:00.0", "{ended}");
     assert!(
         ended.cases()[0]["limit"]["source"].as_str().unwrap().contains("within the GPU's memory"),
         "{ended}"
@@ -127,14 +127,14 @@ fn every_kind_of_allocation_says_what_it_can_be_exported_as() {
     {
         let ended = vram(&gpus(TWO)).args(["--alloc", alloc, "--expect", "any"]).run();
         assert_eq!(ended.code, 0, "{alloc}: {ended}");
-        let gpu = &ended.result()["placement"]["target"]["gpu"];
+        let gpu = &ended.result()["placement"]["target"][0]["gpu"];
         assert_eq!((&gpu["alloc"], &gpu["process_export_means"]), (&alloc.into(), &means.into()), "{ended}");
         assert_eq!((&gpu["dma_buf"], &gpu["process_export"]), (&"yes".into(), &"yes".into()), "{ended}");
     }
     let poor = gpus("gpu pci=0000:17:00.0 dma_buf=0\nfault cuIpcGetMemHandle=801\n");
     let ended = vram(&poor).args(["--expect", "any"]).run();
     assert!(ended.title("gpu-memory-not-exportable").contains("NVLink cannot reach it"), "{ended}");
-    let gpu = &ended.result()["placement"]["target"]["gpu"];
+    let gpu = &ended.result()["placement"]["target"][0]["gpu"];
     assert!(gpu["dma_buf"].as_str().unwrap().contains("CUDA_ERROR_NOT_SUPPORTED"), "{ended}");
     for (script, alloc, words) in [
         ("gpu vmm=0\n", "vmm", "no virtual memory management"),
@@ -267,7 +267,7 @@ fn an_instance_of_a_divided_gpu_is_used_and_expects_no_nvlink() {
     let mig = "gpu pci=0000:17:00.0 mig=1\ngpu pci=0000:65:00.0 mig=1\n";
     let ended = vram(&gpus(mig)).args(["--expect", "any"]).run();
     assert_eq!(ended.code, 0, "{ended}");
-    let uuid = ended.result()["placement"]["initiator"]["gpu"]["uuid"].as_str().unwrap().to_owned();
+    let uuid = ended.result()["placement"]["initiator"][0]["gpu"]["uuid"].as_str().unwrap().to_owned();
     assert!(uuid.starts_with("MIG-"), "{ended}");
     assert!(ended.title("cuda-ipc-impossible").contains("MIG"), "{ended}");
     let by_name = vram(&gpus(mig)).args(["--expect", "any", "--gpu", &uuid]).run();
@@ -325,11 +325,11 @@ fn an_engine_is_pinned_to_the_node_that_is_asked_for_and_says_where_its_memory_l
     let (pinned, free) = (run("0"), run("off"));
     assert_eq!((pinned.code, free.code), (0, 0), "{pinned}");
     assert!(
-        pinned.result()["placement"]["target"]["cpus"].as_str().is_some_and(|cpus| cpus.starts_with('0')),
+        pinned.result()["placement"]["target"][0]["cpus"].as_str().is_some_and(|cpus| cpus.starts_with('0')),
         "{pinned}"
     );
-    assert_eq!(pinned.result()["placement"]["target"]["numa_node"], 0, "{pinned}");
-    assert!(free.result()["placement"]["target"]["cpus"].is_null(), "{free}");
+    assert_eq!(pinned.result()["placement"]["target"][0]["numa_node"], 0, "{pinned}");
+    assert!(free.result()["placement"]["target"][0]["cpus"].is_null(), "{free}");
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn ports_that_are_named_are_what_ucx_is_told() {
         .args(["--sizes", "64KiB", "--case-time", "50ms", "--nics", "lo,mlx5_9:1", "--expect", "any"])
         .run();
     assert_eq!(ended.code, 0, "{ended}");
-    assert_eq!(ended.result()["placement"]["initiator"]["nics"][1], "mlx5_9:1", "{ended}");
+    assert_eq!(ended.result()["placement"]["initiator"][0]["nics"][1], "mlx5_9:1", "{ended}");
     assert!(ended.finding("ucx-device-missing")["evidence"].to_string().contains("mlx5_9:1"), "{ended}");
 }
 
@@ -369,7 +369,7 @@ fn info_lists_the_gpus_or_says_why_there_is_none() {
 fn gpus_are_taken_in_the_order_that_is_given_and_a_target_may_have_its_own() {
     let gpus = gpus(TWO).lane("cuda_ipc/cuda");
     let pci = |ended: &Ended, side: &str| {
-        ended.result()["placement"][side]["gpu"]["pci"].as_str().unwrap().to_owned()
+        ended.result()["placement"][side][0]["gpu"]["pci"].as_str().unwrap().to_owned()
     };
     let turned = vram(&gpus).args(["--gpu", "0000:65:00.0,GPU-66616b65-0000-0000-0000-000000000000"]).run();
     assert_eq!(
