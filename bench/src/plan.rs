@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::units::ByteSize;
+use crate::memory::MemoryWish;
 use crate::proof::Expect;
 use crate::workload::{KvRequest, KvShape, TokenCount, memory_of};
 
@@ -166,6 +167,12 @@ pub(crate) struct Plan {
     /// UCX may not fall back to software emulation (from UCX 1.21 on).
     #[serde(default)]
     pub(crate) strict: bool,
+    /// Where the payload lies on each side.
+    #[serde(default)]
+    pub(crate) memory: MemoryWish,
+    /// Least share of what a path can reach, in percent; below it the run fails. Null: below 80 % is a warning.
+    #[serde(default)]
+    pub(crate) min_efficiency_percent: Option<u32>,
 }
 
 /// What `strict` sets for the engines.
@@ -317,6 +324,10 @@ pub(crate) struct Request {
     pub(crate) expect: Expect,
     /// See [`Plan::strict`].
     pub(crate) strict: bool,
+    /// See [`Plan::memory`].
+    pub(crate) memory: MemoryWish,
+    /// See [`Plan::min_efficiency_percent`].
+    pub(crate) min_efficiency_percent: Option<u32>,
 }
 
 /// A value that cannot be measured: which flag, what is wrong with it, what to type instead.
@@ -385,6 +396,8 @@ impl Request {
             ucx_env: self.ucx_env,
             expect: self.expect,
             strict: self.strict,
+            memory: self.memory,
+            min_efficiency_percent: self.min_efficiency_percent,
         })
     }
 
@@ -436,6 +449,9 @@ impl Request {
                 format!("{} timed transfers cannot keep --depth {} outstanding", self.samples, self.depth),
                 format!("give {} or more, or lower --depth", self.depth),
             );
+        }
+        if self.min_efficiency_percent.is_some_and(|percent| percent > 100) {
+            return refuse("--min-efficiency", "no path reaches more than its limit", "give 0 to 100");
         }
         if self.transfer_timeout < Duration::from_millis(1) {
             return refuse(
@@ -678,6 +694,8 @@ mod tests {
             ucx_env: BTreeMap::new(),
             expect: Expect::Auto,
             strict: false,
+            memory: MemoryWish::default(),
+            min_efficiency_percent: None,
         }
     }
 

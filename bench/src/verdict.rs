@@ -174,7 +174,8 @@ pub(crate) fn judge(result: &ResultFile, scope: &str, stopped: Option<Outcome>) 
     let missing = facts.cases(CaseStatus::NotRun);
     let summary = match (outcome, finding) {
         (Outcome::Trusted, _) => {
-            format!("all {} cases ran and every byte was right{}", result.cases.len(), carriers(result))
+            let cases = result.cases.len();
+            format!("all {cases} cases ran and every byte was right{}{}", carriers(result), fallback(result))
         }
         (_, Some(finding)) => finding.title.clone(),
         (Outcome::Inconclusive, None) if missing > 0 => {
@@ -192,6 +193,14 @@ pub(crate) fn judge(result: &ResultFile, scope: &str, stopped: Option<Outcome>) 
         exit_code: outcome.exit().code(),
     };
     (outcome, verdict)
+}
+
+/// That host memory was measured where GPU memory was wished for: nobody must take the one for the other.
+fn fallback(result: &ResultFile) -> &'static str {
+    let placements = [&result.placement.initiator, &result.placement.target];
+    let without =
+        placements.into_iter().flatten().flatten().any(|placement| placement.instead_of_gpu.is_some());
+    if without { ", IN HOST MEMORY since no GPU could be used" } else { "" }
 }
 
 /// `, carried by shm`: the wires of all cases.

@@ -4,6 +4,7 @@
 pub mod env;
 mod finding;
 pub mod node;
+pub mod nvml;
 mod route;
 
 pub use finding::{Finding, SourceSpan, Status};

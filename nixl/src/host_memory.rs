@@ -38,23 +38,38 @@ impl HostMemory {
     /// # Errors
     /// [`Error::Allocation`] when the system refuses, or for no bytes at all.
     pub fn new(bytes: usize, populate: Populate) -> Result<Self> {
+        let memory = Self::map(bytes, MapFlags::PRIVATE)?;
+        // Cross-memory attach and RDMA pin page by page: with huge pages, as UCX takes for memory of its own, that is
+        // 512 times fewer. Ignored where the kernel has none to give.
+        // SAFETY: the range is the mapping, and the advice changes nothing that Rust can see.
+        let _ = unsafe { madvise(memory.start.as_ptr().cast(), memory.len(), Advice::LinuxHugepage) };
+        if populate == Populate::Now {
+            memory.populate();
+        }
+        Ok(memory)
+    }
+
+    /// Maps `bytes`, rounded up to 2 MiB, in huge pages that the administrator has set aside, and touches them.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when there are not as many.
+    pub fn in_huge_pages(bytes: usize) -> Result<Self> {
+        const HUGE: usize = 2 << 20;
+        let rounded = bytes.checked_next_multiple_of(HUGE).unwrap_or(usize::MAX);
+        let memory = Self::map(rounded, MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB)?;
+        memory.populate();
+        Ok(memory)
+    }
+
+    fn map(bytes: usize, flags: MapFlags) -> Result<Self> {
         let refused = |source: rustix::io::Errno| Error::Allocation { bytes, source: source.into() };
         let words = bytes.div_ceil(size_of::<u64>());
         let len = words.checked_mul(size_of::<u64>()).ok_or(refused(rustix::io::Errno::NOMEM))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: without a wanted address the kernel chooses unused pages.
-        let start =
-            unsafe { mmap_anonymous(null_mut(), len, protection, MapFlags::PRIVATE) }.map_err(refused)?;
+        let start = unsafe { mmap_anonymous(null_mut(), len, protection, flags) }.map_err(refused)?;
         let start = NonNull::new(start.cast()).ok_or(refused(rustix::io::Errno::NOMEM))?;
-        let memory = Self { start, words };
-        // Cross-memory attach and RDMA pin page by page: with huge pages, as UCX takes for memory of its own, that is
-        // 512 times fewer. Ignored where the kernel has none to give.
-        // SAFETY: the range is the mapping, and the advice changes nothing that Rust can see.
-        let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
-        if populate == Populate::Now {
-            memory.populate();
-        }
-        Ok(memory)
+        Ok(Self { start, words })
     }
 
     /// Touches each page once.

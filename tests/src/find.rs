@@ -21,6 +21,16 @@ pub fn fake() -> PathBuf {
     built("libfake_nixl_capi.so")
 }
 
+/// The fake CUDA driver.
+pub fn fake_cuda() -> PathBuf {
+    built("libfake_cuda.so")
+}
+
+/// The fake NVML.
+pub fn fake_nvml() -> PathBuf {
+    built("libfake_nvml.so")
+}
+
 /// A library with only a few of NIXL's functions.
 pub fn partial_fake() -> PathBuf {
     built("libfake_nixl_partial.so")

@@ -49,6 +49,17 @@ pub(crate) struct TargetArgs {
     #[arg(long, env = "KVWIRE_KEEP", value_parser = FalseyValueParser::new(), help_heading = "Rendezvous")]
     pub(crate) keep: bool,
 
+    /// GPUs of this side, where the initiator's plan wants GPU memory: numbers, UUIDs or PCI addresses, or all [default:
+    /// what the initiator says]
+    #[arg(
+        long,
+        env = "KVWIRE_GPU",
+        value_name = "LIST",
+        value_delimiter = ',',
+        help_heading = "Where the payload lies"
+    )]
+    pub(crate) gpu: Vec<String>,
+
     #[command(flatten)]
     pub(crate) join: JoinArgs,
     #[command(flatten)]

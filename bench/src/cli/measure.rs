@@ -8,6 +8,7 @@ use clap::Args;
 use clap::builder::FalseyValueParser;
 
 use super::kv::KvArgs;
+use super::memory::MemoryArgs;
 use crate::measure::size_list::SizeList;
 use crate::measure::units::{ByteSize, parse_duration};
 use crate::plan::{Op, Plan, PlanError, Request};
@@ -19,6 +20,9 @@ use crate::proof::Expect;
 pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) kv: KvArgs,
+
+    #[command(flatten)]
+    pub(crate) memory: MemoryArgs,
 
     /// Block sizes: a list (4KiB,1MiB) or a range in powers of two (4KiB..64MiB)
     #[arg(long, env = "KVWIRE_SIZES", value_name = "LIST", default_value = "4KiB..64MiB")]
@@ -96,6 +100,10 @@ pub(crate) struct MeasureArgs {
           help_heading = "Proof of the wire")]
     pub(crate) strict: bool,
 
+    /// Least share of what the path can reach, in percent: below it the run fails [default: below 80 % is a warning]
+    #[arg(long, env = "KVWIRE_MIN_EFFICIENCY", value_name = "PERCENT", help_heading = "Limits")]
+    pub(crate) min_efficiency: Option<u32>,
+
     /// Memory that each rank registers [default: what the largest case needs]
     #[arg(long, env = "KVWIRE_POOL", value_name = "SIZE", help_heading = "Limits")]
     pub(crate) pool: Option<ByteSize>,
@@ -171,6 +179,8 @@ impl MeasureArgs {
             ucx_env: nixl.environment(),
             expect: self.expect,
             strict: self.strict,
+            memory: self.memory.wish(),
+            min_efficiency_percent: self.min_efficiency,
         }
         .resolve()
     }

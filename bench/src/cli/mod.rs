@@ -8,6 +8,7 @@ mod install;
 mod join;
 mod kv;
 mod measure;
+mod memory;
 mod output;
 mod pair;
 mod plan;
@@ -28,6 +29,7 @@ pub(crate) use info::InfoArgs;
 pub(crate) use install::InstallArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
+pub(crate) use memory::named;
 pub(crate) use output::{OutputArgs, ProgressWhen, ResultArgs, When};
 pub(crate) use pair::PairArgs;
 pub(crate) use plan::PlanArgs;
@@ -88,7 +90,7 @@ pub(crate) enum Command {
     Check(Box<CheckArgs>),
     /// Explain a variable or a finding.
     Explain(ExplainArgs),
-    /// Show which NIXL and UCX would be used, and every place that was searched.
+    /// Show which NIXL, UCX and GPUs would be used, and every place that was searched.
     Info(InfoArgs),
     /// Run the two sides as two pods of one Kubernetes Job.
     ///

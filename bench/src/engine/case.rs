@@ -37,6 +37,8 @@ const WARM_UP_SHARE: u32 = 10;
 const EXTRA_SHARE: u32 = 10;
 /// Transfers timed beside NIXL's telemetry, at most.
 const TELEMETRY_SAMPLES: u64 = 64;
+/// Transfers on GPU memory that are looked at one by one after the timed loop, at most.
+const LOOKS: u64 = 64;
 /// Pairs of transfers with and without a notification, at most.
 const NOTIFY_PAIRS: u64 = 1000;
 /// Times that descriptor lists are prepared, at most.
@@ -124,6 +126,9 @@ struct Wire<'a> {
     transfer: Option<Transfer<'a>>,
     ends: Option<EndWords<'a>>,
     key: Key,
+    /// Whether each transfer is marked and looked at. Not in a timed loop on GPU memory, where that takes longer than a
+    /// small transfer.
+    marks: bool,
     /// The placements of KV blocks; boxed, since uniform blocks have none.
     rounds: Option<Box<Rounds<'a>>>,
 }
@@ -141,6 +146,7 @@ impl<'a> Wire<'a> {
             notify: notify.then(|| notification(session.rank)),
         };
         let (agent, part) = (session.agent, lists.part);
+        let marks = !session.pool.is_far();
         if let Some(shape) = &part.case.kv {
             let mut rounds = Box::new(Rounds::new(session, part, shape, slot)?);
             let transfer = Some(rounds.make(agent, lists, &options)?);
@@ -152,6 +158,7 @@ impl<'a> Wire<'a> {
                 transfer,
                 ends: None,
                 key,
+                marks,
                 rounds: Some(rounds),
             });
         }
@@ -163,7 +170,8 @@ impl<'a> Wire<'a> {
         };
         let indices = lists.slot(slot);
         let transfer = Some(make(agent, lists, &indices, &options)?);
-        Ok(Self { agent, lists, indices, options, transfer, ends: ends.map_err(layout)?, key, rounds: None })
+        let ends = ends.map_err(layout)?;
+        Ok(Self { agent, lists, indices, options, transfer, ends, key, marks, rounds: None })
     }
 }
 
@@ -209,9 +217,9 @@ impl Request for Wire<'_> {
     #[inline]
     fn stamp(&mut self, iteration: u32) {
         if let Some(rounds) = &mut self.rounds {
-            self.ends = rounds.turn(iteration, self.key);
+            self.ends = rounds.turn(iteration, self.key, self.marks);
         }
-        let Some(ends) = self.ends else { return };
+        let Some(ends) = self.ends.filter(|_| self.marks) else { return };
         match self.lists.part.case.op {
             Op::Read => ends.poison(self.key.epoch()),
             Op::Write | Op::Both => ends.stamp(self.key, iteration),
@@ -230,7 +238,7 @@ impl Request for Wire<'_> {
 
     #[inline]
     fn arrived(&self, _iteration: u32) -> bool {
-        match (self.lists.part.case.op, self.ends) {
+        match (self.lists.part.case.op, self.ends.filter(|_| self.marks)) {
             (Op::Read, Some(ends)) => ends.arrived(self.key, 0),
             // The bytes of a WRITE arrive on the other side: the check of the whole range there looks at the stamps.
             (Op::Write | Op::Both, _) | (_, None) => true,
@@ -247,6 +255,8 @@ pub(crate) struct CaseRun<'a> {
     plain: Option<Slot<Wire<'a>>>,
     /// Number of each slot's last transfer when the memory was made ready for the timed loop.
     begun: Vec<u32>,
+    /// Transfers after the timed loop that were marked and looked at one by one; only on GPU memory.
+    looked_at: u64,
 }
 
 impl<'a> CaseRun<'a> {
@@ -268,7 +278,7 @@ impl<'a> CaseRun<'a> {
         for slot in 1..part.case.slots(plan.depth) {
             slots.push(Slot::new(Wire::new(session, lists, slot, notify, key)?));
         }
-        let mut case = Self { lists, slots, plain: None, begun: Vec::new() };
+        let mut case = Self { lists, slots, plain: None, begun: Vec::new(), looked_at: 0 };
         if notify && !case.remakes(plan) {
             case.plain = Some(Slot::new(Wire::new(session, lists, 0, false, key)?));
         }
@@ -353,11 +363,15 @@ impl<'a> CaseRun<'a> {
         timings: Timings,
     ) -> Result<Measured, EngineError> {
         let payload_bytes = self.payload_bytes();
-        let (mismatch, arrived_late) = self.look_at_missing(session, epoch, outcome)?;
+        let (mut mismatch, mut arrived_late) = self.look_at_missing(session, epoch, outcome)?;
         let fine = outcome.missing.is_none();
         let notify = if fine { self.notify_cost(session)? } else { None };
         let seen = if fine { self.seen(session)? } else { None };
         let telemetry = if fine { self.telemetry(session)? } else { None };
+        if fine && session.pool.is_far() {
+            // Last of all: the marks of these transfers are what the check of the whole range finds.
+            (mismatch, arrived_late) = self.look_at_each(session, epoch)?;
+        }
         Ok(Measured {
             transfers: outcome.transfers,
             moved: self.transfers().map(u64::from).sum(),
@@ -419,15 +433,43 @@ impl<'a> CaseRun<'a> {
 
     /// Where each slot's transfers stand.
     fn stamps(&self) -> Vec<SlotEnd> {
-        let stamped = self.lists.part.case.op == Op::Write;
+        let marked = self.slots.iter().all(|slot| slot.request.marks);
+        let stamped = self.lists.part.case.op == Op::Write && marked;
         let ends = self.slots.iter().zip(self.transfers());
         ends.map(|(slot, transfers)| SlotEnd { iteration: slot.iteration, transfers, stamped }).collect()
     }
 
     fn checked(&self, outcome: Outcome) -> u64 {
-        let looked_at =
-            self.lists.part.case.op == Op::Read && self.slots.iter().all(|slot| slot.request.ends.is_some());
-        if looked_at { outcome.transfers } else { 0 }
+        let each = |slot: &Slot<Wire<'_>>| slot.request.marks && slot.request.ends.is_some();
+        match self.lists.part.case.op {
+            Op::Read if self.looked_at > 0 => self.looked_at,
+            Op::Read if self.slots.iter().all(each) => outcome.transfers,
+            _ => 0,
+        }
+    }
+
+    /// Some more transfers, each marked before and looked at when its completion is seen. In GPU memory a look is a copy
+    /// of one word on a stream of our own; nothing waits for the whole GPU.
+    fn look_at_each(
+        &mut self,
+        session: &Session<'_>,
+        epoch: u32,
+    ) -> Result<(Option<crate::memory::pattern::Mismatch>, bool), EngineError> {
+        let (plan, case) = (session.plan, &self.lists.part.case);
+        if case.op == Op::Write && case.kv.is_some() {
+            // The check on the other side would have to know which of the overlapping placements were marked.
+            return Ok((None, false));
+        }
+        let limits = Limits {
+            transfers: LOOKS.max(self.slots.len() as u64),
+            time: plan.time_of(case) / EXTRA_SHARE,
+            ..self.once(plan)
+        };
+        self.slots.iter_mut().for_each(|slot| slot.request.marks = true);
+        let all = 0..self.slots.len();
+        let outcome = self.run(session, all, limits, &mut Timings::new(&limits))?;
+        self.looked_at = outcome.transfers;
+        self.look_at_missing(session, epoch, outcome)
     }
 
     /// Says what is wrong with a transfer whose bytes were not there at its completion.

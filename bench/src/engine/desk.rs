@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nixl::{Agent, HostMemory};
+use nixl::Agent;
 
 use super::process::leave;
 use super::protocol::{Command, Event, MARK, read_frame, write_frame};
+use crate::memory::Pool;
 
 /// Marks the place in the log. A standard error that is closed has no reader who would wait for the mark.
 pub(crate) fn mark() {
@@ -32,15 +31,15 @@ pub(crate) struct Desk {
 
 /// Words of registered memory that show each rank of the initiator how many of its notifications have been taken.
 pub(crate) struct Bells {
-    pub(crate) memory: Arc<HostMemory>,
-    /// Index of the first rank's in the words of the memory.
+    pub(crate) pool: Pool,
+    /// Index of the first rank's in the words of the pool.
     pub(crate) first: usize,
 }
 
 impl Bells {
     fn ring(&self, rank: u32, heard: u64) {
-        if let Some(word) = self.memory.words().get(self.first + rank as usize) {
-            word.store(heard.to_le(), Ordering::Release);
+        if let Some(word) = self.pool.region().word(self.first + rank as usize) {
+            word.store_last(heard.to_le());
         }
     }
 }

@@ -128,15 +128,14 @@ impl Engine {
         Self::start(Whose { role, rank: None }, env, terminal)
     }
 
-    /// Starts the engine processes of all ranks of a side.
+    /// Starts the engine processes of all ranks of a side, each with its environment.
     pub(crate) fn spawn_ranks(
         role: Role,
-        ranks: u32,
-        env: &BTreeMap<String, String>,
+        environments: &[BTreeMap<String, String>],
         terminal: &Terminal,
     ) -> Result<Vec<Self>, EngineFailure> {
-        let whose = |rank| Whose { role, rank: (ranks > 1).then_some(rank) };
-        (0..ranks).map(|rank| Self::start(whose(rank), env, terminal)).collect()
+        let whose = |rank| Whose { role, rank: (environments.len() > 1).then_some(rank) };
+        (0..).zip(environments).map(|(rank, env)| Self::start(whose(rank), env, terminal)).collect()
     }
 
     fn start(
@@ -387,10 +386,20 @@ impl EngineFailure {
             Kind::Signal(signal) if !OWN_SIGNALS.contains(signal) => Outcome::Inconclusive,
             Kind::Stopped | Kind::Spawn(_) => Outcome::Inconclusive,
             Kind::Reported(error) => match error.kind {
-                ErrorKind::NixlMissing | ErrorKind::NixlUnusable | ErrorKind::Memory => Outcome::Inconclusive,
+                ErrorKind::NixlMissing | ErrorKind::NixlUnusable | ErrorKind::Memory | ErrorKind::Gpu => {
+                    Outcome::Inconclusive
+                }
                 ErrorKind::Nixl | ErrorKind::Stalled | ErrorKind::Protocol => Outcome::NotTrusted,
             },
             Kind::Signal(_) | Kind::Exited(_) | Kind::Silent(_) | Kind::Confused(_) => Outcome::NotTrusted,
+        }
+    }
+
+    /// What the engine itself said, when it said something.
+    pub(crate) fn reported(&self) -> Option<&EngineError> {
+        match &self.kind {
+            Kind::Reported(error) => Some(error),
+            _ => None,
         }
     }
 
@@ -400,7 +409,10 @@ impl EngineFailure {
             Kind::Signal(signal) => !OWN_SIGNALS.contains(signal),
             Kind::Stopped | Kind::Spawn(_) => true,
             Kind::Reported(error) => {
-                matches!(error.kind, ErrorKind::NixlMissing | ErrorKind::NixlUnusable | ErrorKind::Memory)
+                matches!(
+                    error.kind,
+                    ErrorKind::NixlMissing | ErrorKind::NixlUnusable | ErrorKind::Memory | ErrorKind::Gpu
+                )
             }
             Kind::Exited(_) | Kind::Silent(_) | Kind::Confused(_) => false,
         }
@@ -457,6 +469,7 @@ fn reported_id(kind: ErrorKind) -> &'static str {
         ErrorKind::Nixl => "nixl-error",
         ErrorKind::Stalled => "transfer-stalled",
         ErrorKind::Memory => "memory",
+        ErrorKind::Gpu => "gpu-unusable",
         ErrorKind::Protocol => "engine-confused",
     }
 }
@@ -472,6 +485,9 @@ fn reported_hint(kind: ErrorKind) -> String {
             "the wire or the peer is stuck: look at the link of the device that UCX uses; a slow wire needs a longer --transfer-timeout"
         }
         ErrorKind::Memory => "lower --sizes, --batch, --depth or --pool, or raise the memory limit (ulimit -l, cgroup)",
+        ErrorKind::Gpu => {
+            "run `kvwire check node` and `nvidia-smi` where this side runs; --memory auto measures host memory where there is no GPU"
+        }
         ErrorKind::Protocol => "this is a fault in kvwire; please report it",
     }
     .to_owned()

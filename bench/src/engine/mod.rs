@@ -3,6 +3,7 @@
 //! `handle` is the supervisor's side of it; everything else runs in the child.
 
 mod case;
+mod copy_speed;
 mod desk;
 mod handle;
 mod library;
@@ -10,6 +11,7 @@ mod log;
 mod process;
 pub(crate) mod protocol;
 mod rounds;
+mod seating;
 mod seen;
 mod session;
 mod timed;

@@ -3,6 +3,7 @@
 use super::desk::Desk;
 use super::library::{inspect, load};
 use super::protocol::{Command, EngineError, ErrorKind, Event};
+use super::seating;
 use super::session;
 use super::trial::try_out;
 
@@ -27,8 +28,18 @@ fn serve(desk: &mut Desk) {
             Command::TryOut { nixl_lib } => {
                 try_out(nixl_lib.as_deref()).map(|trial| desk.answer(&Event::Tried(Box::new(trial))))
             }
-            Command::Open { agent, nixl_lib, polls, rank, plan } => load(nixl_lib.as_deref())
-                .and_then(|loaded| session::serve(desk, &loaded, &agent, polls, rank, &plan)),
+            Command::LookForGpus => seating::gpus().map(|gpus| desk.answer(&Event::Gpus(gpus))),
+            Command::Open { agent, nixl_lib, polls, rank, plan, seat } => {
+                // Before NIXL is loaded: the threads that it starts inherit the cores.
+                let cpus = seating::pin(&seat);
+                load(nixl_lib.as_deref()).and_then(|loaded| {
+                    session::serve(
+                        desk,
+                        &loaded,
+                        session::Opening { name: agent, polls, rank, plan, seat, cpus },
+                    )
+                })
+            }
             _ => Err(EngineError {
                 kind: ErrorKind::Protocol,
                 message: "the first command must open the engine".to_owned(),

@@ -10,8 +10,10 @@ use nixl::RemoteRegion;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::histogram::Distribution;
+use crate::memory::Seat;
 use crate::memory::pattern::Mismatch;
 use crate::plan::{Part, Plan};
+use crate::report::model::Placement;
 
 /// The largest frame, in bytes: a metadata blob of many registrations fits many times over.
 pub(crate) const FRAME_MAX: usize = 64 << 20;
@@ -35,12 +37,14 @@ pub(crate) enum Command {
     Inspect { nixl_lib: Option<String> },
     /// Load NIXL and move a few bytes between two agents of this process.
     TryOut { nixl_lib: Option<String> },
-    /// Load NIXL, create the agent and its UCX backend, allocate and register the pool.
+    /// Say which GPUs CUDA shows, without NIXL.
+    LookForGpus,
+    /// Take the seat, load NIXL, create the agent and its UCX backend, allocate and register the pool.
     ///
     /// `polls`: progress NIXL while waiting for commands. The target does, since wires without hardware help need its
     /// hands for every transfer; the initiator polls its own transfers, and only then. No engine has NIXL's progress
     /// thread: asleep it answers tens of microseconds late, awake it takes the core of a timed loop.
-    Open { agent: String, nixl_lib: Option<String>, polls: bool, rank: u32, plan: Box<Plan> },
+    Open { agent: String, nixl_lib: Option<String>, polls: bool, rank: u32, plan: Box<Plan>, seat: Box<Seat> },
     /// Load the metadata of ranks across and remember where their pools are.
     Connect { peers: Vec<PeerRank> },
     /// Make this engine's memory ready for its parts of a case.
@@ -54,6 +58,8 @@ pub(crate) enum Command {
     Verify { checks: Vec<Check>, epoch: u32 },
     /// From now on, show the initiator how many notifications have been taken.
     Listen,
+    /// Say how fast this side's memory copies so many bytes within itself, outside of everything that is measured.
+    CopySpeed { bytes: u64 },
     /// Write [`MARK`] to standard error: all that was logged before it has been read when it has.
     Mark,
     /// Take notifications until `expected` have come in all or the time is over, and say how many came.
@@ -67,8 +73,12 @@ pub(crate) enum Event {
     Inspected(Box<Inspection>),
     /// To [`Command::TryOut`].
     Tried(Box<Trial>),
+    /// To [`Command::LookForGpus`].
+    Gpus(Vec<cuda::Device>),
     /// To [`Command::Open`].
     Opened(Box<Opened>),
+    /// To [`Command::CopySpeed`].
+    CopySpeed { bytes_per_s: f64 },
     /// To [`Command::Connect`], [`Command::Prepare`], [`Command::Listen`] and [`Command::Mark`].
     Done { ns: u64 },
     /// To [`Command::WarmUp`]: part by part.
@@ -170,6 +180,8 @@ pub(crate) struct Place {
 pub(crate) struct Opened {
     /// What was loaded.
     pub(crate) nixl: NixlIdentity,
+    /// Where it sits.
+    pub(crate) placement: Placement,
     /// Where the pool is, for the peer.
     pub(crate) region: RemoteRegion,
     /// NIXL's metadata of this agent, for the peer.
@@ -313,6 +325,8 @@ pub(crate) enum ErrorKind {
     Stalled,
     /// Memory could not be had.
     Memory,
+    /// No GPU could be used, or it failed.
+    Gpu,
     /// The supervisor asked for something impossible: a fault in kvwire.
     Protocol,
 }

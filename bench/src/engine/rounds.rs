@@ -52,10 +52,11 @@ impl<'a> Rounds<'a> {
         Ok(rounds)
     }
 
-    /// Takes the placement of a transfer. Returns its end words.
-    pub(crate) fn turn(&mut self, iteration: u32, key: Key) -> Option<EndWords<'a>> {
+    /// Takes the placement of a transfer. Returns its end words. `mark`: the transfers carry marks.
+    pub(crate) fn turn(&mut self, iteration: u32, key: Key, mark: bool) -> Option<EndWords<'a>> {
         let round = |iteration: u32| (iteration % self.shape.placements) as usize;
-        if self.part.case.op == Op::Write
+        if mark
+            && self.part.case.op == Op::Write
             && let Some(ends) = self.ends[round(iteration.wrapping_sub(1))]
         {
             // The marks of the transfer before must not travel as data of this one.

@@ -3,7 +3,6 @@
 //! Clocks of two hosts are never subtracted, so the initiator looks for itself: the target shows in a word of its
 //! registered memory how many notifications it has taken, and small READs of that word end the time.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nixl::{DescList, RemoteDescList, State, Transfer, TransferOptions};
@@ -11,7 +10,7 @@ use nixl::{DescList, RemoteDescList, State, Transfer, TransferOptions};
 use super::protocol::{EngineError, ErrorKind};
 use super::session::{Session, nixl_failed};
 use super::timed::ns;
-use crate::memory::pattern::WORD_BYTES;
+use crate::memory::pattern::{WORD_BYTES, Word};
 
 /// The target takes notifications all the time, so that it shows them much sooner.
 const SHOWN_WITHIN: Duration = Duration::from_secs(2);
@@ -80,8 +79,7 @@ impl<'r, 's> BellReader<'r, 's> {
                 state = self.transfer.poll().map_err(nixl_failed)?;
             }
             self.reads.push(ns(before.elapsed()));
-            let taken =
-                self.session.memory.words().get(self.word).map_or(0, |word| word.load(Ordering::Acquire));
+            let taken = self.session.pool.region().word(self.word).map_or(0, Word::load_first);
             if u64::from_le(taken) >= wanted {
                 return Ok(true);
             }

@@ -2,21 +2,20 @@
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::thread;
 use std::time::Instant;
 
-use nixl::{Agent, AgentConfig, HostMemory, Populate, Registration, Remote, RemoteRegion};
+use nixl::{Agent, AgentConfig, Registration, Remote, RemoteRegion};
 
 use super::case::{CaseRun, Lists};
 use super::desk::{Bells, Desk, mark};
 use super::library::{Loaded, identity};
 use super::protocol::{Blob, Check, Command, End, EngineError, ErrorKind, Event, Opened, PeerRank, Verified};
+use super::seating::Taking;
 use super::timed::ns;
 use crate::memory::pattern::{
-    Block, CheckError, EndWords, Expected, Key, Mismatch, Span, Stamp, WORD_BYTES, fill, poison, verify,
+    Block, CheckError, EndWords, Expected, Key, Mismatch, Region, Stamp, WORD_BYTES,
 };
+use crate::memory::{Pool, PoolError, Seat};
 use crate::plan::{Case, Op, Part, Plan};
 use crate::workload::{KvShape, Where};
 
@@ -27,7 +26,7 @@ pub(crate) const BACKEND: &str = "UCX";
 pub(crate) struct Session<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) registration: &'a Registration<'a>,
-    pub(crate) memory: &'a Arc<HostMemory>,
+    pub(crate) pool: &'a Pool,
     pub(crate) plan: &'a Plan,
     /// This engine's rank on its side.
     pub(crate) rank: u32,
@@ -43,26 +42,33 @@ pub(crate) struct Peer<'a> {
     pub(crate) notifications_sent: Cell<u64>,
 }
 
+/// How an engine is to open.
+pub(crate) struct Opening {
+    /// Name of its agent.
+    pub(crate) name: String,
+    /// Whether it progresses NIXL while it waits for commands.
+    pub(crate) polls: bool,
+    /// Its rank on its side.
+    pub(crate) rank: u32,
+    pub(crate) plan: Box<Plan>,
+    pub(crate) seat: Box<Seat>,
+    /// The cores that it is pinned to.
+    pub(crate) cpus: Option<String>,
+}
+
 /// Opens NIXL, says so, and serves commands until the pipe ends.
 ///
 /// # Errors
 /// Nothing could be opened. Later failures are answers to the commands that met them.
-pub(crate) fn serve(
-    desk: &mut Desk,
-    loaded: &Loaded,
-    name: &str,
-    polls: bool,
-    rank: u32,
-    plan: &Plan,
-) -> Result<(), EngineError> {
+pub(crate) fn serve(desk: &mut Desk, loaded: &Loaded, opening: Opening) -> Result<(), EngineError> {
+    let Opening { name, polls, rank, plan, seat, cpus } = opening;
+    let plan = plan.as_ref();
     let mut phases = vec![("load".to_owned(), loaded.load_ns)];
-    // The kernel clears the pool's pages while NIXL makes its backend, which mostly waits.
-    let bytes = usize::try_from(plan.pool_bytes).unwrap_or(usize::MAX);
-    let pool = thread::spawn(move || HostMemory::new(bytes, Populate::Now));
+    let taking = Taking::begin(&seat, plan.pool_bytes, cpus)?;
     let agent = timed(&mut phases, "agent", || {
         Agent::new(
             &loaded.library,
-            name,
+            &name,
             &AgentConfig { progress_thread: false, progress_delay_us: 0, telemetry: true },
         )
         .map_err(nixl_failed)
@@ -71,17 +77,18 @@ pub(crate) fn serve(
     let backend = timed(&mut phases, "backend", || {
         agent.create_backend(BACKEND, &BTreeMap::new()).map_err(nixl_failed)
     })?;
-    let memory = timed(&mut phases, "allocate", || {
-        let refused = |message| EngineError { kind: ErrorKind::Memory, message };
-        let pool =
-            pool.join().map_err(|_| refused("the thread that takes the pool ended early".to_owned()))?;
-        pool.map(Arc::new).map_err(|e| refused(e.to_string()))
+    let (pool, placement) = timed(&mut phases, "allocate", || taking.finish())?;
+    let registration = timed(&mut phases, "register", || {
+        match &pool {
+            Pool::Host(memory) => agent.register(&backend, memory),
+            Pool::Gpu(pool) => agent.register(&backend, pool.memory()),
+        }
+        .map_err(nixl_failed)
     })?;
-    let registration =
-        timed(&mut phases, "register", || agent.register(&backend, &memory).map_err(nixl_failed))?;
     let metadata = agent.local_metadata().map_err(nixl_failed)?;
     desk.answer(&Event::Opened(Box::new(Opened {
         nixl: identity(loaded),
+        placement,
         region: registration.region(),
         metadata: Blob(metadata),
         phases,
@@ -92,7 +99,7 @@ pub(crate) fn serve(
     let session = Session {
         agent: &agent,
         registration: &registration,
-        memory: &memory,
+        pool: &pool,
         plan,
         rank,
         peers: OnceCell::new(),
@@ -137,11 +144,8 @@ fn timed<T>(
 
 impl<'a> Session<'a> {
     /// The memory of a part, from where it begins.
-    pub(crate) fn words(&self, part: &Part) -> &'a [AtomicU64] {
-        let words: &'a [AtomicU64] = self.memory.words();
-        let begin = usize::try_from(part.base / WORD_BYTES).unwrap_or(usize::MAX);
-        // A part that begins beyond the pool has no memory: whatever is done in it is refused.
-        words.get(begin..).unwrap_or_default()
+    pub(crate) fn words(&self, part: &Part) -> Region<'a> {
+        self.pool.region().from_byte(part.base)
     }
 
     /// The data of a part at an epoch.
@@ -221,12 +225,17 @@ impl<'a> Session<'a> {
             }
             Command::Listen => desk.listen(self.bells()),
             Command::Mark => mark(),
+            Command::CopySpeed { bytes } => {
+                let bytes_per_s = super::copy_speed::measure(self.pool, *bytes)?;
+                return Ok(Event::CopySpeed { bytes_per_s });
+            }
             Command::Heard { expected, timeout_ms } => {
                 let notifications = desk.hear(self.agent, *expected, *timeout_ms).map_err(nixl_failed)?;
                 return Ok(Event::Heard { notifications });
             }
             Command::Measure { .. } => return Err(out_of_order("a timed loop without a warm-up")),
             Command::Inspect { .. }
+            | Command::LookForGpus
             | Command::TryOut { .. }
             | Command::Open { .. }
             | Command::WarmUp { .. } => {
@@ -249,7 +258,7 @@ impl<'a> Session<'a> {
     /// The words that show the ranks of the initiator how many notifications this engine has taken.
     fn bells(&self) -> Option<Bells> {
         let first = usize::try_from(self.plan.bell()? / WORD_BYTES).ok()?;
-        Some(Bells { memory: Arc::clone(self.memory), first })
+        Some(Bells { pool: self.pool.clone(), first })
     }
 
     /// A shape may be the peer's; one that leaves the pool is refused.
@@ -264,25 +273,20 @@ impl<'a> Session<'a> {
 
     fn prepare(&self, part: &Part, epoch: u32, end: End) -> Result<(), EngineError> {
         let case = &part.case;
-        let make_ready = |offset: u64, bytes: u64| {
-            let span = Span::of(self.words(part), offset, bytes).map_err(layout)?;
-            match end {
-                End::Source => fill(span, self.key(part, epoch), offset).map_err(layout),
-                End::Consumer => {
-                    poison(span, epoch);
-                    Ok(())
-                }
+        let ranges: Vec<(u64, u64)> = match &case.kv {
+            Some(shape) => {
+                self.check_shape(part, shape)?;
+                // All blocks of the pool, also those that no placement uses: what strays into the prompt is then known.
+                let at = if end == End::Source { Where::Source } else { Where::Destination };
+                vec![(0, shape.region_bytes(at))]
             }
+            None => (0..self.plan.depth).flat_map(|slot| case.ranges(slot)).collect(),
         };
-        if let Some(shape) = &case.kv {
-            self.check_shape(part, shape)?;
-            // All blocks of the pool, also those that no placement uses: what strays into the prompt is then known.
-            let at = if end == End::Source { Where::Source } else { Where::Destination };
-            return make_ready(0, shape.region_bytes(at));
+        match end {
+            End::Source => self.pool.fill(part.base, &ranges, self.key(part, epoch)),
+            End::Consumer => self.pool.poison(part.base, &ranges, epoch),
         }
-        (0..self.plan.depth)
-            .flat_map(|slot| case.ranges(slot))
-            .try_for_each(|(offset, bytes)| make_ready(offset, bytes))
+        .map_err(pool_failed)
     }
 
     fn verify(&self, check: &Check, epoch: u32) -> Result<Verified, EngineError> {
@@ -325,10 +329,11 @@ impl<'a> Session<'a> {
         stamp: Option<Stamp>,
     ) -> Result<Result<u64, Mismatch>, EngineError> {
         let expected = Expected { key: self.key(part, epoch), poison_salt: epoch, stamp };
-        match verify(self.words(part), blocks, &expected) {
+        match self.pool.verify(part.base, blocks, &expected) {
             Ok(bytes) => Ok(Ok(bytes)),
             Err(CheckError::Data(mismatch)) => Ok(Err(*mismatch)),
             Err(CheckError::Layout(error)) => Err(layout(error)),
+            Err(CheckError::Memory(message)) => Err(EngineError { kind: ErrorKind::Gpu, message }),
         }
     }
 }
@@ -336,6 +341,13 @@ impl<'a> Session<'a> {
 /// The descriptors of one slot as the pattern sees them: the same offsets on both sides.
 pub(crate) fn blocks(case: &Case, slot: u32) -> Vec<Block> {
     case.ranges(slot).map(|(offset, bytes)| Block { source: offset, destination: offset, bytes }).collect()
+}
+
+fn pool_failed(error: PoolError) -> EngineError {
+    match error {
+        PoolError::Layout(error) => layout(error),
+        PoolError::Gpu(message) => EngineError { kind: ErrorKind::Gpu, message },
+    }
 }
 
 pub(crate) fn layout(error: crate::memory::pattern::SpanError) -> EngineError {

@@ -19,8 +19,16 @@ pub(crate) enum Difference {
 /// Fields of the plan that do not change what a repetition measures, or that are compared case by case.
 const NOT_WORKLOAD: [&str; 5] = ["cases", "seed", "total_time_ms", "repeat", "ucx_env"];
 /// Fields of the plan that say how long was measured, and what was expected of the wire: told, not refused.
-const EFFORT: [&str; 7] =
-    ["samples", "case_time_ms", "warmup", "pool_bytes", "transfer_timeout_ms", "expect", "strict"];
+const EFFORT: [&str; 8] = [
+    "samples",
+    "case_time_ms",
+    "warmup",
+    "pool_bytes",
+    "transfer_timeout_ms",
+    "expect",
+    "strict",
+    "min_efficiency_percent",
+];
 
 /// What differs between two results.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@
 
 mod diagnosis;
 mod mismatch;
+mod region;
 mod stamp;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use thiserror::Error;
 
 pub(crate) use mismatch::{Mismatch, MismatchKind, Place};
+pub(crate) use region::{FarMemory, Region, Word, after};
 pub(crate) use stamp::{EndWords, Stamp};
 pub(crate) use verify::{Block, CheckError, Expected, verify};
 
@@ -79,6 +81,11 @@ impl Key {
     /// The filling this key belongs to.
     pub(crate) const fn epoch(self) -> u32 {
         self.epoch
+    }
+
+    /// What is added to a position before it is mixed: all that a kernel needs to know of a key.
+    pub(crate) const fn shift(self) -> u64 {
+        self.shift
     }
 
     /// The word at `position`, counted in words from the start of the source region.

@@ -5,8 +5,13 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
+use checks::nvml::{self, Nvml};
 use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
+
+use super::gpu::GpuMeans;
+use super::rate::{Rate, rates};
+use crate::report::model::Placement;
 
 /// Things of one kind that are looked at.
 const MOST: usize = 512;
@@ -18,7 +23,7 @@ const MAPS_MAX: u64 = 16 << 20;
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 
 /// One side's means.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ability {
     /// Ports of RDMA adapters.
     pub(crate) ports: Vec<Port>,
@@ -28,6 +33,13 @@ pub(crate) struct Ability {
     pub(crate) environment: BTreeMap<String, String>,
     /// UCX libraries in the engine's memory map, one file each.
     pub(crate) ucx_copies: Vec<String>,
+    /// The GPU that the payload lies on; of several ranks, that of the first.
+    pub(crate) gpu: Option<GpuMeans>,
+    /// The GPU of each rank.
+    #[serde(default)]
+    pub(crate) gpus: Vec<Option<GpuMeans>>,
+    /// How fast its links are, by name.
+    pub(crate) rates: BTreeMap<String, Rate>,
 }
 
 /// A port of an RDMA adapter.
@@ -54,15 +66,22 @@ impl Port {
 }
 
 impl Ability {
-    /// Reads this host. `engine` is the process whose libraries are listed.
-    pub(crate) fn of_this_host(engine: Option<u32>) -> Self {
+    /// Reads this host. `engine` is the process whose libraries are listed, `placements` where each rank sits.
+    pub(crate) fn of_this_host(engine: Option<u32>, placements: &[Placement]) -> Self {
         let environment = std::env::vars_os()
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.to_string_lossy().into_owned())))
             .filter(|(key, _)| key.starts_with("UCX_"))
             .map(|(key, value)| (key, value.chars().take(TEXT_MAX).collect()))
             .take(MOST)
             .collect();
-        Self::at(Path::new("/sys"), Path::new("/proc"), Path::new("/dev"), engine, environment)
+        let ranks: Vec<Option<GpuMeans>> = placements.iter().map(GpuMeans::of).collect();
+        let gpus = nvml::shared().ok().and_then(|nvml| Nvml::gpus(nvml).ok()).unwrap_or_default();
+        Self {
+            gpu: ranks.first().cloned().flatten(),
+            gpus: ranks,
+            rates: rates(Path::new("/sys"), &gpus),
+            ..Self::at(Path::new("/sys"), Path::new("/proc"), Path::new("/dev"), engine, environment)
+        }
     }
 
     fn at(
@@ -77,7 +96,20 @@ impl Ability {
             cross_memory_attach: cross_memory_attach(proc),
             environment,
             ucx_copies: engine.map(|pid| ucx_copies(proc, pid)).unwrap_or_default(),
+            gpu: None,
+            gpus: Vec::new(),
+            rates: BTreeMap::new(),
         }
+    }
+
+    /// The same with the GPU of a rank.
+    pub(crate) fn of_rank(&self, rank: u32) -> Self {
+        Self { gpu: self.gpus.get(rank as usize).cloned().flatten(), ..self.clone() }
+    }
+
+    /// The whole GPU that the payload of a rank lies on, as `GPU-…`.
+    pub(crate) fn gpu_of_rank(&self, rank: u32) -> Option<&str> {
+        Some(self.gpus.get(rank as usize)?.as_ref()?.gpu_uuid.as_str())
     }
 
     /// At least one port of an RDMA adapter can be used.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ability::Ability;
 use super::class::{Class, Expect};
+use super::gpu::{GpuMeans, no_cuda_ipc};
 use super::judge::Transport;
 
 /// The wire that a run expects.
@@ -43,7 +44,7 @@ impl Meets {
     }
 }
 
-/// What the run expects of payload in host memory.
+/// What the run expects, given where each side's payload lies.
 pub(crate) fn expected(
     asked: Expect,
     (initiator, its): (&Node, &Ability),
@@ -67,7 +68,7 @@ pub(crate) fn expected(
     }
 }
 
-/// The best that two nodes could use between host memories.
+/// The best that two nodes could use.
 fn best((initiator, its): (&Node, &Ability), (target, theirs): (&Node, &Ability)) -> (Class, String) {
     let rdma = its.has_rdma() && theirs.has_rdma();
     if !initiator.same_host(target) {
@@ -76,6 +77,19 @@ fn best((initiator, its): (&Node, &Ability), (target, theirs): (&Node, &Ability)
         } else {
             (Class::Tcp, format!("two hosts, and {}", without_rdma(its, theirs)))
         };
+    }
+    match (&its.gpu, &theirs.gpu) {
+        (Some(ours), Some(other)) => {
+            return between_gpus((initiator, ours), (target, other), rdma, (its, theirs));
+        }
+        (None, None) => {}
+        _ => {
+            return without_memory(
+                "one host, with GPU memory on one side and host memory on the other",
+                rdma,
+                (its, theirs),
+            );
+        }
     }
     let same = |of: fn(&checks::Namespaces) -> Option<u64>| {
         of(&initiator.namespaces) == of(&target.namespaces) && of(&initiator.namespaces).is_some()
@@ -90,10 +104,39 @@ fn best((initiator, its): (&Node, &Ability), (target, theirs): (&Node, &Ability)
         let why = "one host, and the kernel lets the two sides copy from each other's memory";
         return (Class::Shm, why.to_owned());
     };
+    without_memory(&format!("one host, {reason}"), rdma, (its, theirs))
+}
+
+/// Two processes that cannot reach each other's memory: RDMA where there is any, else TCP.
+fn without_memory(why: &str, rdma: bool, (its, theirs): (&Ability, &Ability)) -> (Class, String) {
     if rdma {
-        (Class::Rdma, format!("one host, {reason}, and it has an RDMA port that is up and can be opened"))
+        (Class::Rdma, format!("{why}, and it has an RDMA port that is up and can be opened"))
     } else {
-        (Class::Tcp, format!("one host, {reason}, and {}", without_rdma(its, theirs)))
+        (Class::Tcp, format!("{why}, and {}", without_rdma(its, theirs)))
+    }
+}
+
+/// The best between two GPUs of one host.
+fn between_gpus(
+    (initiator, ours): (&Node, &GpuMeans),
+    (target, theirs): (&Node, &GpuMeans),
+    rdma: bool,
+    abilities: (&Ability, &Ability),
+) -> (Class, String) {
+    if let Some(why) = no_cuda_ipc((initiator, ours), (target, theirs)) {
+        return without_memory(&format!("one host, but {why}"), rdma, abilities);
+    }
+    if ours.gpu_uuid == theirs.gpu_uuid {
+        return (Class::Shm, "both sides' memory is on one GPU".to_owned());
+    }
+    match (ours.links_up, theirs.links_up) {
+        (Some(1..), Some(1..)) => {
+            (Class::Nvlink, "two GPUs of one host, both with NVLinks that are up".to_owned())
+        }
+        (None, _) | (_, None) => {
+            (Class::PcieP2p, "two GPUs of one host; NVML does not tell whether NVLink joins them".to_owned())
+        }
+        _ => (Class::PcieP2p, "two GPUs of one host, without NVLinks that are up on both".to_owned()),
     }
 }
 
@@ -162,6 +205,29 @@ mod tests {
         }
         let unknown_host = Node::default();
         assert_eq!(auto((&unknown_host, &down), (&unknown_host, &down)), Some(Class::Tcp));
+    }
+
+    #[test]
+    fn between_two_gpus_nvlink_is_expected_where_links_are_up() {
+        let on = |uuid: &str, links_up| {
+            let gpu = GpuMeans {
+                uuid: uuid.to_owned(),
+                gpu_uuid: uuid.to_owned(),
+                links_up,
+                exportable: true,
+                ..GpuMeans::default()
+            };
+            Ability { gpu: Some(gpu), ..ability(&[("4: ACTIVE", true)], true) }
+        };
+        let (here, pod, there) = (node("a", 1), node("a", 2), node("b", 1));
+        let (linked, other, bare) = (on("GPU-a", Some(18)), on("GPU-b", Some(18)), on("GPU-c", Some(0)));
+        assert_eq!(auto((&here, &linked), (&here, &other)), Some(Class::Nvlink));
+        assert_eq!(auto((&here, &linked), (&here, &bare)), Some(Class::PcieP2p));
+        assert_eq!(auto((&here, &linked), (&here, &on("GPU-d", None))), Some(Class::PcieP2p));
+        assert_eq!(auto((&here, &linked), (&here, &linked)), Some(Class::Shm));
+        assert_eq!(auto((&here, &linked), (&pod, &other)), Some(Class::Rdma));
+        assert_eq!(auto((&here, &linked), (&there, &other)), Some(Class::Rdma));
+        assert_eq!(auto((&here, &linked), (&here, &ability(&[], true))), Some(Class::Tcp));
     }
 
     fn measured(class: Class, over: Option<Class>) -> Transport {

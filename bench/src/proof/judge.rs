@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::class::Class;
-use super::counters::{Counter, Kind, Reading, SocketBytes, Unit};
+use super::counters::{Counter, Kind, Reading, SocketBytes, Unit, owner};
 use super::ucx::{Row, Table};
 use crate::measure::units::ByteSize;
 use crate::plan::Op;
@@ -125,6 +125,32 @@ pub(crate) struct CaseFacts<'a> {
     pub(crate) target: Option<&'a [Reading; 4]>,
     /// Both sides read the same counters: one host, one network namespace.
     pub(crate) one_network: bool,
+    /// The GPUs that the payload lies on.
+    pub(crate) gpus: GpusOfSides,
+}
+
+/// The GPU of each side; `None` for host memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GpusOfSides {
+    pub(crate) initiator: Option<GpuOfSide>,
+    pub(crate) target: Option<GpuOfSide>,
+}
+
+/// A GPU that payload lies on.
+#[derive(Debug, Clone)]
+pub(crate) struct GpuOfSide {
+    /// `GPU-…`.
+    pub(crate) uuid: String,
+    /// The share of the payload between the readings that lies on it: other ranks have theirs.
+    pub(crate) share: f64,
+}
+
+impl GpusOfSides {
+    /// Both sides' payload lies on one GPU: neither NVLink nor PCIe is in between.
+    fn is_one(&self) -> bool {
+        let uuid = |gpu: &Option<GpuOfSide>| gpu.as_ref().map(|gpu| gpu.uuid.clone());
+        self.initiator.is_some() && uuid(&self.initiator) == uuid(&self.target)
+    }
 }
 
 /// Bytes, packets and background of one device in the direction of the payload.
@@ -155,8 +181,10 @@ struct Seen<'a> {
     connections: Option<f64>,
     /// The same of connections within the host, and their bytes.
     local: Option<(f64, u64)>,
-    /// Background or own talk is too loud for this little payload.
-    hidden: bool,
+    /// The run's own talk is as loud as this little payload.
+    small: bool,
+    /// Background on the network is too loud for it.
+    loud: bool,
 }
 
 /// One wire, by the counters of one or both sides.
@@ -187,11 +215,16 @@ pub(crate) fn judge(facts: &CaseFacts<'_>) -> Transport {
     for side in &sides {
         evidence.extend(counter_evidence(side, facts));
     }
-    let rdma = told(&sides, |side| wire_part(&side.rdma), false);
-    let nvlink = told(&sides, |side| wire_part(&side.nvlink), false);
-    let pcie = told(&sides, |side| wire_part(&side.pcie), false);
-    let tcp = told(&sides, |side| side.connections.or_else(|| wire_part(&side.net)), true);
-    let (class, over, doubt) = decide(row, facts.table.is_some(), &Wires { rdma, tcp, nvlink, pcie });
+    let hidden = |side: &Seen<'_>| side.small || side.loud;
+    let rdma = told(&sides, |side| wire_part(&side.rdma), hidden);
+    // What is loud on the network does not cross the links of a GPU.
+    let nvlink = told(&sides, |side| wire_part(&side.nvlink), |side| side.small);
+    let pcie = told(&sides, |side| wire_part(&side.pcie), |side| side.small);
+    let connections = |side: &Seen<'_>| side.connections.or_else(|| wire_part(&side.net));
+    // Connections are the engine's own, and so exact.
+    let tcp = told(&sides, connections, |side| side.connections.is_none() && hidden(side));
+    let said = row.map(|row| says(row, facts.gpus.is_one()));
+    let (class, over, doubt) = decide(said, facts.table.is_some(), &Wires { rdma, tcp, nvlink, pcie });
     let wire = over.unwrap_or(class);
     Transport {
         class,
@@ -204,8 +237,7 @@ pub(crate) fn judge(facts: &CaseFacts<'_>) -> Transport {
 }
 
 /// Counters beat the log; where they are silent the log stands for what needs no counter; the rest is unknown.
-fn decide(row: Option<&Row>, has_table: bool, wires: &Wires) -> (Class, Option<Class>, Option<String>) {
-    let says = row.map(says);
+fn decide(said: Option<Said>, has_table: bool, wires: &Wires) -> (Class, Option<Class>, Option<String>) {
     let carried: Vec<Class> =
         [(wires.rdma, Class::Rdma), (wires.tcp, Class::Tcp), (wires.nvlink, Class::Nvlink)]
             .into_iter()
@@ -213,7 +245,7 @@ fn decide(row: Option<&Row>, has_table: bool, wires: &Wires) -> (Class, Option<C
             .map(|(_, class)| class)
             .collect();
     let doubt = |text: String| Some(text);
-    match (says, carried.as_slice()) {
+    match (said, carried.as_slice()) {
         (_, [first, second, ..]) => {
             let text = format!("counters of {first} and of {second} both account for the payload");
             (Class::Unknown, None, doubt(text))
@@ -308,9 +340,14 @@ impl fmt::Display for Said {
     }
 }
 
-fn says(row: &Row) -> Said {
+fn says(row: &Row, one_gpu: bool) -> Said {
     // Lanes of different kinds: the weakest one bounds the whole.
-    let classes = row.lanes.iter().map(|lane| Class::of_transport(&lane.transport));
+    let class = |name: &str| match Class::of_transport(name)? {
+        // Two processes share the memory of one GPU: nothing that a counter sees lies in between.
+        Class::PcieP2p if one_gpu => Some(Class::Shm),
+        class => Some(class),
+    };
+    let classes = row.lanes.iter().map(|lane| class(&lane.transport));
     let wire =
         classes.collect::<Option<Vec<Class>>>().and_then(|all| all.into_iter().min_by_key(|c| c.rank()));
     let lanes: Vec<String> = row.lanes.iter().map(|l| format!("{}/{}", l.transport, l.device)).collect();
@@ -320,15 +357,14 @@ fn says(row: &Row) -> Said {
 fn told<'a>(
     sides: &[Seen<'a>],
     part: impl Fn(&Seen<'a>) -> Option<f64>,
-    connections_are_exact: bool,
+    hidden: impl Fn(&Seen<'a>) -> bool,
 ) -> Told {
     let each: Vec<Told> = sides
         .iter()
         .filter_map(|side| {
             let part = part(side)?;
-            let exact = connections_are_exact && side.connections.is_some();
             Some(match part {
-                _ if side.hidden && !exact => Told::Unclear,
+                _ if hidden(side) => Told::Unclear,
                 p if p >= CARRIED => Told::Carried,
                 p if p <= IDLE => Told::Idle,
                 _ => Told::Unclear,
@@ -350,9 +386,20 @@ fn wire_part(flows: &[Flow<'_>]) -> Option<f64> {
 fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4]) -> Seen<'a> {
     let receives = (facts.op == Op::Read) == (side == "initiator");
     let expected = expected_bytes(facts);
+    let gpu = if side == "initiator" { &facts.gpus.initiator } else { &facts.gpus.target };
+    // Other GPUs have links too: what they carry is not this payload, and host memory has none.
+    let is_ours = |counter: &Counter| match counter.kind {
+        Kind::Nvlink | Kind::Pcie => gpu.as_ref().is_some_and(|gpu| gpu.uuid == owner(counter)),
+        Kind::Rdma | Kind::Net => true,
+    };
     let of_kind = |kind: Kind| -> Vec<Flow<'a>> {
-        let counters = readings[3].counters.iter().filter(|c| c.kind == kind && !c.stacked);
-        counters.filter_map(|counter| flow(counter, readings, receives, facts)).collect()
+        let counters = readings[3].counters.iter().filter(|c| c.kind == kind && !c.stacked && is_ours(c));
+        let share = match kind {
+            Kind::Nvlink | Kind::Pcie => gpu.as_ref().map_or(1.0, |gpu| gpu.share),
+            Kind::Rdma | Kind::Net => 1.0,
+        };
+        let flows = counters.filter_map(|counter| flow(counter, readings, receives, facts));
+        flows.map(|flow| Flow { part: flow.part / share.max(f64::MIN_POSITIVE), ..flow }).collect()
     };
     let rdma = of_kind(Kind::Rdma);
     let below: Vec<&str> =
@@ -368,7 +415,6 @@ fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4
     };
     let connections = moved(|s| [s.sent, s.received]).map(part);
     let local = moved(|s| [s.local_sent, s.local_received]).map(|bytes| (part(bytes), bytes));
-    let hidden = expected < OWN_TALK || background > expected * LOUD;
     Seen {
         side,
         rdma,
@@ -377,7 +423,8 @@ fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4
         pcie: of_kind(Kind::Pcie),
         connections,
         local,
-        hidden,
+        small: expected < OWN_TALK,
+        loud: background > expected * LOUD,
     }
 }
 
@@ -421,15 +468,22 @@ fn flow<'a>(
 fn devices(wire: Class, row: Option<&Row>, sides: &[Seen<'_>], one_network: bool) -> Vec<DeviceShare> {
     let mut devices = Vec::new();
     for side in sides {
+        let flows = match wire {
+            Class::Nvlink => {
+                devices.extend(of_gpu(side, &side.nvlink, row));
+                continue;
+            }
+            Class::PcieP2p => {
+                devices.extend(of_gpu(side, &side.pcie, row));
+                continue;
+            }
+            Class::Rdma => &side.rdma,
+            Class::Tcp => &side.net,
+            _ => continue,
+        };
         if one_network && side.side == "target" {
             continue;
         }
-        let flows = match wire {
-            Class::Rdma => &side.rdma,
-            Class::Tcp => &side.net,
-            Class::Nvlink => &side.nvlink,
-            _ => continue,
-        };
         // Connections within the host are exact; other traffic of `lo` is not in them.
         let local = side.local.filter(|(part, _)| wire == Class::Tcp && *part >= LISTED);
         let elsewhere = side.connections.zip(side.local).map(|(all, (part, _))| all - part);
@@ -467,6 +521,19 @@ fn devices(wire: Class, row: Option<&Row>, sides: &[Seen<'_>], one_network: bool
         devices.dedup();
     }
     devices
+}
+
+/// The links of a side's GPU as one device. Each link stands in the evidence.
+fn of_gpu(side: &Seen<'_>, flows: &[Flow<'_>], row: Option<&Row>) -> Option<DeviceShare> {
+    let part: f64 = flows.iter().map(|flow| flow.part).sum();
+    let first = flows.first().filter(|_| part >= LISTED)?;
+    Some(DeviceShare {
+        side: side.side.to_owned(),
+        device: owner(first.counter).to_owned(),
+        transport: transport_of(row, Class::PcieP2p, owner(first.counter)),
+        bytes: Some(flows.iter().map(|flow| flow.bytes).sum::<f64>().round() as u64),
+        share_percent: Some((part.min(1.0) * 1000.0).round() / 10.0),
+    })
 }
 
 /// The transport of the lane on this device, else of the first lane of this class: UCX names the interface that owns

@@ -8,12 +8,17 @@ mod cause;
 mod class;
 pub(crate) mod counters;
 mod expect;
+mod gpu;
 mod judge;
+mod limit;
+mod rate;
 pub(crate) mod ucx;
 
 pub(crate) use ability::Ability;
 pub(crate) use cause::{Setting, explain, rails, strict_doubt, two_copies, unproven, unusable_ports, wire};
 pub(crate) use class::{Class, Expect};
 pub(crate) use expect::{Expected, Meets, expected, meets};
-pub(crate) use judge::{CaseFacts, DeviceShare, Transport, judge};
+pub(crate) use gpu::out_of_reach;
+pub(crate) use judge::{CaseFacts, DeviceShare, GpuOfSide, GpusOfSides, Transport, judge};
+pub(crate) use limit::{limit, paths, too_slow};
 pub(crate) use ucx::trouble as logged;

@@ -83,6 +83,7 @@ fn one(stored: &Stored, several: bool) -> Markup {
         (cases::where_the_time_goes(result))
         (cases::descriptors(result))
         (transport::shares(result))
+        (transport::limits(result))
         (nodes::side_by_side(result))
         (findings(result))
         (plan::plan(result))

@@ -10,6 +10,7 @@ use super::model::{CaseResult, CaseStatus, Outcome, ResultFile};
 use super::read::Stored;
 use crate::measure::histogram::Distribution;
 use crate::measure::units::{count, gigabits_per_s, gigabytes_per_s, microseconds};
+use crate::proof::paths;
 
 /// All results, and the first against the others.
 pub(super) fn render(results: &[Stored]) -> String {
@@ -50,6 +51,11 @@ fn push_result(out: &mut String, result: &ResultFile) {
     out.push_str("|---|---|--:|--:|--:|--:|--:|--:|--:|\n");
     result.cases.iter().for_each(|case| push_case(out, case));
     out.push('\n');
+    let paths = paths(&result.cases);
+    paths.iter().for_each(|path| _ = writeln!(out, "- {}", plain(&path.to_string())));
+    if !paths.is_empty() {
+        out.push('\n');
+    }
     push_findings(out, result);
 }
 

@@ -41,9 +41,12 @@ pub(crate) struct ResultFile {
     /// What the reports of the two nodes differ in; empty where they are alike, or one has none.
     #[serde(default)]
     pub(crate) node_differences: Vec<NodeDifference>,
-    /// Memory the payload lay in on each side, for example `host memory`.
+    /// Memory the payload lay in on each side, for example `host memory` or `GPU memory (malloc)`.
     #[serde(default)]
     pub(crate) memory: Sides<String>,
+    /// Where each side's engines sat, rank by rank: GPU, cores, network ports.
+    #[serde(default)]
+    pub(crate) placement: Sides<Vec<Placement>>,
     /// Where the two sides met, and through which own address each reached that place.
     #[serde(default)]
     pub(crate) rendezvous: Rendezvous,
@@ -399,9 +402,11 @@ pub(crate) struct NixlTelemetry {
 #[cfg(test)]
 pub(crate) mod example;
 mod part;
+mod placement;
 mod repetition;
 
 pub(crate) use part::{MeasuredPart, PartResult};
+pub(crate) use placement::{GpuUsed, Placement};
 pub(crate) use repetition::Repetition;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod columns;
 mod evidence;
 pub(crate) mod findings;
 mod kv;
+mod limits;
 mod nodes;
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,7 @@ use std::fmt::Write as _;
 
 use checks::Node;
 
-use super::model::{CaseResult, CaseStatus, Outcome, Registration, ResultFile, Sides};
+use super::model::{CaseResult, CaseStatus, Outcome, Placement, Registration, ResultFile, Sides};
 use crate::measure::histogram::{P99_MIN_SAMPLES, P999_MIN_SAMPLES};
 use crate::measure::units::{ByteSize, count, time};
 use columns::Columns;
@@ -41,6 +42,7 @@ pub(crate) fn render(result: &ResultFile, colour: bool, width: usize) -> String 
     nodes::push_nodes(&mut out, &result.nodes, paint);
     let columns = Columns::of(&result.cases, width);
     columns.push_tables(&mut out, &result.cases, paint);
+    limits::push_limits(&mut out, &result.cases, width);
     push_reasons(&mut out, result, paint, width);
     push_findings(&mut out, &result.findings, paint, width);
     push_notes(&mut out, result, &columns, paint, width);
@@ -93,8 +95,18 @@ fn push_run(out: &mut String, result: &ResultFile, width: usize) {
         [initiator, target].map(|node| node.as_ref().map_or(String::new(), |node| plain(&node.hostname)));
     let host_width = hosts.iter().map(|host| host.chars().count()).max().unwrap_or(0);
     let sides = [
-        ("initiator", initiator, &result.memory.initiator, &result.registration.initiator),
-        ("target", target, &result.memory.target, &result.registration.target),
+        (
+            "initiator",
+            initiator,
+            memory(&result.memory.initiator, &result.placement.initiator),
+            &result.registration.initiator,
+        ),
+        (
+            "target",
+            target,
+            memory(&result.memory.target, &result.placement.target),
+            &result.registration.target,
+        ),
     ];
     for ((role, node, memory, registration), host) in sides.into_iter().zip(hosts) {
         let Some(node) = node else {
@@ -105,6 +117,16 @@ fn push_run(out: &mut String, result: &ResultFile, width: usize) {
         let facts = side_facts(node, memory.as_deref(), *registration);
         push_wrapped(out, &facts, 13 + host_width, width);
     }
+}
+
+/// The memory of a side, with the GPUs that it is on.
+fn memory(memory: &Option<String>, placements: &Option<Vec<Placement>>) -> Option<String> {
+    let memory = memory.as_ref()?;
+    let gpus = placements.iter().flatten().filter_map(|placement| placement.gpu.as_ref());
+    let mut places: Vec<String> =
+        gpus.map(|gpu| format!("{} at {}", plain(&gpu.name), plain(&gpu.pci))).collect();
+    places.dedup();
+    Some(if places.is_empty() { memory.clone() } else { format!("{memory} of {}", places.join(" and ")) })
 }
 
 fn side_facts(node: &Node, memory: Option<&str>, registration: Option<Registration>) -> String {

@@ -10,10 +10,11 @@ use super::initiator::Initiator;
 use super::join::{Missed, identity, join};
 use super::record::Record;
 use super::rendezvous::{Rendezvous, options};
+use super::scope::Scope;
 use super::stop::Stop;
 use super::supervisor::Interrupts;
 use super::target::{Keeping, Target};
-use crate::cli::{InitiatorArgs, JoinArgs, MeasureArgs, NixlArgs, RunArgs, TargetArgs, text_of};
+use crate::cli::{InitiatorArgs, JoinArgs, MeasureArgs, NixlArgs, RunArgs, TargetArgs, named, text_of};
 use crate::exit::Exit;
 use crate::plan::Plan;
 use crate::preflight;
@@ -26,6 +27,7 @@ pub(crate) fn target(args: &TargetArgs, terminal: &Terminal, begin: Instant) -> 
         advertise: args.advertise.as_deref(),
         keep: args.keep,
         by_index: false,
+        gpus: &args.gpu,
         join: &args.join,
         nixl: &args.nixl,
         ending: Ending::new(&args.output, &args.result),
@@ -56,6 +58,7 @@ pub(crate) fn by_index(args: &RunArgs, terminal: &Terminal, begin: Instant) -> E
             advertise: None,
             keep: false,
             by_index: true,
+            gpus: &args.measure.memory.gpu,
             join: &args.join,
             nixl: &args.nixl,
             ending,
@@ -89,6 +92,7 @@ struct TargetSide<'a> {
     advertise: Option<&'a str>,
     keep: bool,
     by_index: bool,
+    gpus: &'a [String],
     join: &'a JoinArgs,
     nixl: &'a NixlArgs,
     ending: Ending<'a>,
@@ -150,7 +154,8 @@ impl TargetSide<'_> {
         };
         let keeping = Keeping { run: rendezvous.run.clone(), output: self.ending.output().cloned(), begin };
         let target = Target::new(met, text_of(self.nixl.nixl_lib.as_ref()), terminal.clone(), keeping)
-            .with_own_environment(self.nixl.environment());
+            .with_own_environment(self.nixl.environment())
+            .with_own_gpus(named(self.gpus));
         let ended = target.run().await;
         let interrupted = ended.interrupted;
         let exit = match &ended.record {
@@ -209,27 +214,17 @@ impl InitiatorSide<'_> {
         let same_host = self.join.allow_same_host;
         let (outcome, record) = match join(rendezvous, Role::Initiator, &node, same_host, interrupts).await {
             Ok(met) => {
-                let scope = scope(&node, &met.peer.node, &plan);
+                let scope = Scope::of_nodes(&node, &met.peer.node, &plan);
                 let record = Record::new(run, plan.clone(), scope, output, begin);
                 let nixl_lib = text_of(self.nixl.nixl_lib.as_ref());
                 Initiator::new(met, nixl_lib, terminal.clone(), record, plan).run().await
             }
             Err(Missed { stop, at }) => {
-                let scope = "nothing was tested: the two sides did not meet".to_owned();
+                let scope = Scope::said("nothing was tested: the two sides did not meet".to_owned());
                 let mut record = Record::new(run, plan, scope, output, begin);
                 (record.close_with(&stop, &at.to_string()), record)
             }
         };
         self.ending.with(outcome, &record, terminal)
     }
-}
-
-/// What a run between these two nodes can say at most.
-fn scope(initiator: &Node, target: &Node, plan: &Plan) -> String {
-    let hosts = if initiator.same_host(target) {
-        format!("two processes on one host ({})", initiator.hostname)
-    } else {
-        format!("these two hosts (initiator {}, target {})", initiator.hostname, target.hostname)
-    };
-    format!("{hosts}, host memory, {}; nothing is said about GPU memory", plan.payload())
 }

@@ -10,9 +10,10 @@ use super::join::Met;
 use super::message::Message;
 use super::nodes;
 use super::record::{Record, not_run};
+use super::seats::{self, Chooser};
 use super::stop::Stop;
 use super::supervisor::{Supervisor, makes_no_sense};
-use super::target::{OPEN_DEADLINE, open_commands, opened, wrong_event};
+use super::target::{OPEN_DEADLINE, OpenedSide, open_commands, opened, wrong_event};
 use super::witness::{Moved, Witness};
 use crate::engine::protocol::{
     Check, Command, Event, Measured, PeerRank, TelemetryPair, TwoClocks, Verified, WarmedUp,
@@ -218,20 +219,34 @@ impl Initiator {
         let begin = Instant::now();
         self.record.startup("join", self.record.elapsed_ns());
         let environment = self.plan.engine_env();
-        let engines = Engine::spawn_ranks(Role::Initiator, self.plan.ranks, &environment, &self.terminal);
+        let chooser = Chooser {
+            role: Role::Initiator,
+            wish: &self.plan.memory,
+            own_gpus: &[],
+            environment: &environment,
+            numbers: 0..self.plan.ranks as usize,
+            terminal: &self.terminal,
+        };
+        let seats = chooser.choose(&mut self.supervisor).await?;
+        let environments: Vec<_> =
+            seats.iter().map(|seat| seats::environment(seat, environment.clone())).collect();
+        let engines = Engine::spawn_ranks(Role::Initiator, &environments, &self.terminal);
         self.supervisor.engines = engines.map_err(Stop::Engine)?;
-        let commands = open_commands("initiator", false, self.nixl_lib.as_ref(), &self.plan);
+        let commands = open_commands("initiator", false, self.nixl_lib.as_ref(), &self.plan, seats);
         let message = Message::Begin { plan: Box::new(self.plan.clone()) };
         let (events, answer) =
             self.supervisor.work_both(&commands, Phase::Opening, &message, OPEN_DEADLINE).await?;
-        let (nixl, _, phases) = opened(events)?;
+        let OpenedSide { nixl, placements, phases, .. } = opened(events)?;
         let Message::Opened(target) = answer else { return Err(out_of_order()) };
         let join = self.record.result.startup.initiator.take().unwrap_or_default();
         self.node.nixl = Some(nixl);
         let mut all: Vec<(String, u64)> = join.into_iter().map(|p| (p.name, p.ns)).collect();
         all.extend(phases);
-        self.record.initiator(self.node.clone(), &all);
-        self.record.target(target.node, &target.phases);
+        for (side, placements) in [("initiator", &placements), ("target", &target.placements)] {
+            seats::judge(side, placements).into_iter().for_each(|finding| self.record.finding(finding));
+        }
+        self.record.initiator(self.node.clone(), placements, &all);
+        self.record.target(target.node, target.placements, &target.phases);
         self.record.target_route(target.route);
         self.record.startup("both engines open", crate::engine::timed_ns(begin.elapsed()));
         self.compare_versions();
@@ -329,7 +344,7 @@ impl Initiator {
             verified,
             lost,
         });
-        Ok(self.judge_parts(case, done.collect()))
+        self.judge_parts(case, done.collect()).await
     }
 
     /// The timed loops of all ranks. Every engine is ready; where there are several, they begin at one moment of the clock
@@ -408,18 +423,18 @@ impl Initiator {
     }
 
     /// Judges the parts of a case one by one, and the case over all of them.
-    fn judge_parts(&mut self, case: &Case, done: Vec<Done>) -> CaseResult {
+    async fn judge_parts(&mut self, case: &Case, done: Vec<Done>) -> Result<CaseResult, Stop> {
         let several = done.len() > 1;
-        let moved = |op: Op| {
-            let same = done.iter().filter(|done| done.part.case.op == op).map(|done| &done.measured);
-            same.fold(Moved { transfers: 0, bytes: 0 }, |sum, measured| Moved {
-                transfers: sum.transfers + measured.moved,
-                bytes: sum.bytes + measured.moved_bytes,
+        let moved: Vec<Moved> = done
+            .iter()
+            .map(|Done { part, measured, .. }| Moved {
+                part: part.clone(),
+                transfers: measured.moved,
+                bytes: measured.moved_bytes,
             })
-        };
-        let moved: Vec<Moved> = done.iter().map(|done| moved(done.part.case.op)).collect();
+            .collect();
         let mut parts = Vec::new();
-        for (done, moved) in done.into_iter().zip(moved) {
+        for done in done {
             let Done { part, warm, measured, verified, lost } = done;
             let name = match several {
                 true => format!("{case}, {}", part.label(self.plan.ranks, case.op)),
@@ -427,14 +442,16 @@ impl Initiator {
             };
             let began_ns = measured.began_ns;
             let mut result = self.judge_part(&name, &part.case, &warm, measured, verified, lost);
-            self.witness.judge(&self.supervisor, (&name, &part), moved, &mut result, &mut self.record);
+            self.witness
+                .judge(&mut self.supervisor, (&name, &part), &moved, &mut result, &mut self.record)
+                .await?;
             parts.push(MeasuredPart { part, began_ns, result });
         }
         if several {
-            return CaseResult::of_parts(not_run(case, self.plan.depth, ""), parts, self.plan.ranks);
+            return Ok(CaseResult::of_parts(not_run(case, self.plan.depth, ""), parts, self.plan.ranks));
         }
         let only = parts.pop().map(|part| part.result);
-        only.unwrap_or_else(|| not_run(case, self.plan.depth, "no rank has a part in it"))
+        Ok(only.unwrap_or_else(|| not_run(case, self.plan.depth, "no rank has a part in it")))
     }
 
     fn judge_part(

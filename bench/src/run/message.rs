@@ -10,7 +10,7 @@ use crate::engine::protocol::{Check, PeerRank, Verified};
 use crate::plan::{Case, Plan};
 use crate::proof::Ability;
 use crate::proof::counters::Reading;
-use crate::report::model::{CaseResult, ResultFile};
+use crate::report::model::{CaseResult, Placement, ResultFile};
 use crate::verdict::Outcome;
 
 /// The version of this conversation; two that differ cannot talk.
@@ -80,6 +80,8 @@ pub(crate) struct Testimony {
 pub(crate) struct TargetOpened {
     /// The target, now with the NIXL that it loaded.
     pub(crate) node: Node,
+    /// Where each of its ranks sits, rank by rank.
+    pub(crate) placements: Vec<Placement>,
     /// Its ranks.
     pub(crate) ranks: Vec<PeerRank>,
     /// Phases of opening, with the time of the slowest rank in nanoseconds.

@@ -9,6 +9,8 @@ mod nodes;
 mod pair;
 mod record;
 mod rendezvous;
+mod scope;
+mod seats;
 mod stop;
 mod supervisor;
 mod target;

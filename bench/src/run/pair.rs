@@ -11,6 +11,7 @@ use super::initiator::Initiator;
 use super::join::{Missed, identity, join};
 use super::record::Record;
 use super::rendezvous::Rendezvous;
+use super::scope::Scope;
 use super::supervisor::Interrupts;
 use super::target::{Keeping, Target};
 use crate::cli::{PairArgs, text_of};
@@ -69,8 +70,13 @@ async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) 
     let nixl_lib = text_of(args.nixl.nixl_lib.as_ref());
     let target_nixl_lib = text_of(args.target_nixl_lib.as_ref()).or_else(|| nixl_lib.clone());
     let run = at_target.run.clone();
-    let record =
-        Record::new(run.as_str(), plan.clone(), scope(&node, &plan), args.result.output.clone(), begin);
+    let record = Record::new(
+        run.as_str(),
+        plan.clone(),
+        Scope::of_pair(&node, &plan),
+        args.result.output.clone(),
+        begin,
+    );
     let target = async {
         let met = join(&at_target, Role::Target, &node, true, interrupts.clone()).await?;
         // The initiator keeps the one result of both.
@@ -90,14 +96,4 @@ async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) 
     let ((outcome, record), _) = tokio::join!(initiator, target);
     at_target.close("the run is over").await;
     Ending::new(&args.output, &args.result).with(outcome, &record, terminal)
-}
-
-/// What a run of this command can say at most.
-fn scope(node: &Node, plan: &Plan) -> String {
-    let processes = if plan.ranks > 1 { "two sides of several processes" } else { "two processes" };
-    format!(
-        "{processes} on one host ({}), host memory, {}; nothing is said about the network between two hosts",
-        node.hostname,
-        plan.payload()
-    )
 }

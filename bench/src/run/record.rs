@@ -5,13 +5,14 @@ use std::time::{Instant, SystemTime};
 
 use checks::{Finding, Node, Route, Status};
 
+use super::scope::Scope;
 use super::stop::Stop;
 use crate::engine::timed_ns as ns;
 use crate::measure::descriptor_cost::descriptor_costs;
 use crate::plan::{Case, Plan};
 use crate::report::json;
 use crate::report::model::{
-    CaseResult, CaseStatus, Descriptors, KvCase, MINOR, NodeDifference, Outcome as Stated, Phase,
+    CaseResult, CaseStatus, Descriptors, KvCase, MINOR, NodeDifference, Outcome as Stated, Phase, Placement,
     Registration, Rendezvous, ResultFile, Run, SCHEMA, Side, Sides, Verdict, Verification,
 };
 use crate::verdict::{Outcome, judge};
@@ -22,7 +23,7 @@ use crate::workload::KvShape;
 pub(crate) struct Record {
     pub(crate) result: ResultFile,
     output: Option<PathBuf>,
-    scope: String,
+    scope: Scope,
     begin: Instant,
 }
 
@@ -31,7 +32,7 @@ impl Record {
     pub(crate) fn new(
         run_id: &str,
         plan: Plan,
-        scope: String,
+        scope: Scope,
         output: Option<PathBuf>,
         begin: Instant,
     ) -> Self {
@@ -50,7 +51,7 @@ impl Record {
             verdict: Verdict {
                 outcome: Stated::Inconclusive,
                 summary: "the run has not ended".to_owned(),
-                scope: scope.clone(),
+                scope: scope.text(),
                 first_fix: None,
                 exit_code: Outcome::Inconclusive.exit().code(),
             },
@@ -58,6 +59,7 @@ impl Record {
             nodes: Sides::default(),
             node_differences: Vec::new(),
             memory: Sides::default(),
+            placement: Sides::default(),
             startup: Sides::default(),
             registration: Sides::default(),
             expectation: None,
@@ -70,18 +72,22 @@ impl Record {
     }
 
     /// Notes who the initiator is and how it came up.
-    pub(crate) fn initiator(&mut self, node: Node, phases: &[(String, u64)]) {
+    pub(crate) fn initiator(&mut self, node: Node, placements: Vec<Placement>, phases: &[(String, u64)]) {
         self.result.registration.initiator = self.registration(phases);
         self.result.startup.initiator = Some(named(phases));
-        self.result.memory.initiator = Some("host memory".to_owned());
+        self.result.memory.initiator = Some(Placement::memory_of(&placements));
+        self.result.placement.initiator = Some(placements);
+        self.scope.settle(&self.result.placement);
         self.result.nodes.initiator = Some(node);
     }
 
     /// Notes who the target is and how it came up.
-    pub(crate) fn target(&mut self, node: Node, phases: &[(String, u64)]) {
+    pub(crate) fn target(&mut self, node: Node, placements: Vec<Placement>, phases: &[(String, u64)]) {
         self.result.registration.target = self.registration(phases);
         self.result.startup.target = Some(named(phases));
-        self.result.memory.target = Some("host memory".to_owned());
+        self.result.memory.target = Some(Placement::memory_of(&placements));
+        self.result.placement.target = Some(placements);
+        self.scope.settle(&self.result.placement);
         self.result.nodes.target = Some(node);
     }
 
@@ -219,7 +225,7 @@ impl Record {
         result.findings.extend(own_findings.into_iter().filter(|f| !known.contains(&f.title)));
         result.run.recorded_by = Side::Target;
         result.run.command_line = command_line();
-        let scope = result.verdict.scope.clone();
+        let scope = Scope::said(result.verdict.scope.clone());
         Self { result, output, scope, begin }
     }
 
@@ -240,12 +246,12 @@ impl Record {
     pub(crate) fn close(&mut self, stopped: Option<Outcome>) -> Outcome {
         self.result.run.complete = stopped.is_none();
         self.result.descriptor_costs = descriptor_costs(&self.result.cases);
-        let (mut outcome, verdict) = judge(&self.result, &self.scope, stopped);
+        let (mut outcome, verdict) = judge(&self.result, &self.scope.text(), stopped);
         self.result.verdict = verdict;
         if let Err(stop) = self.save() {
             outcome = outcome.max(stop.outcome());
             self.result.findings.push(stop.finding("writing the result"));
-            self.result.verdict = judge(&self.result, &self.scope, Some(outcome)).1;
+            self.result.verdict = judge(&self.result, &self.scope.text(), Some(outcome)).1;
         }
         outcome
     }

@@ -10,13 +10,16 @@ use coordinator::{Role, RunId};
 use super::join::{Met, Missed};
 use super::message::{Hello, Message, TargetOpened};
 use super::record::Record;
+use super::scope::Scope;
+use super::seats::{self, Chooser};
 use super::stop::Stop;
 use super::supervisor::{Supervisor, makes_no_sense};
 use super::witness::{Reader, testify};
 use crate::engine::protocol::{Check, Command, End, Event, Opened, PeerRank, Verified};
 use crate::engine::{Engine, Phase, ends};
+use crate::memory::Seat;
 use crate::plan::{Case, Part, Plan};
-use crate::report::model::ResultFile;
+use crate::report::model::{Placement, ResultFile};
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
 
@@ -32,6 +35,12 @@ pub(crate) struct Target {
     findings: Vec<Finding>,
     nixl_lib: Option<String>,
     environment: Environment,
+    /// GPUs that this side's own user names.
+    own_gpus: Vec<String>,
+    /// Where each engine sits, once they are open.
+    placements: Vec<Placement>,
+    /// The initiator is on this host too.
+    one_host: bool,
     terminal: Terminal,
     plan: Option<Box<Plan>>,
     reader: Reader,
@@ -79,6 +88,9 @@ impl Target {
     /// The serving side of a run whose two sides have met.
     pub(crate) fn new(met: Met, nixl_lib: Option<String>, terminal: Terminal, keeping: Keeping) -> Self {
         Self {
+            one_host: met.own.node.same_host(&met.peer.node),
+            own_gpus: Vec::new(),
+            placements: Vec::new(),
             supervisor: met.supervisor,
             own: met.own,
             peer: met.peer,
@@ -96,6 +108,12 @@ impl Target {
     /// Takes only what concerns UCX from a plan that came over the network, and `own` on top.
     pub(crate) fn with_own_environment(mut self, own: BTreeMap<String, String>) -> Self {
         self.environment = Environment::Own(own);
+        self
+    }
+
+    /// Takes these GPUs, in turn, instead of those that the plan names.
+    pub(crate) fn with_own_gpus(mut self, gpus: Vec<String>) -> Self {
+        self.own_gpus = gpus;
         self
     }
 
@@ -138,7 +156,7 @@ impl Target {
     /// Begins the result on this side, as soon as it is known what is to be measured.
     fn begin_record(&mut self, plan: &Plan) -> Result<(), Stop> {
         let Keeping { run, output, begin } = &self.keeping;
-        let scope = "the target's view of a run that did not come to its end".to_owned();
+        let scope = Scope::said("the target's view of a run that did not come to its end".to_owned());
         let mut record = Record::new(run.as_str(), plan.clone(), scope, output.clone(), *begin);
         record.of_target();
         record.rendezvous(&self.own.place, self.peer.route.clone(), self.own.route.clone());
@@ -205,7 +223,8 @@ impl Target {
                 Message::Testify => {
                     let strict = self.plan.as_ref().is_some_and(|plan| plan.strict);
                     Message::Testimony(Box::new(
-                        testify("target", strict, &self.given(), &mut self.supervisor).await?,
+                        testify("target", strict, &self.given(), &self.placements, &mut self.supervisor)
+                            .await?,
                     ))
                 }
                 other => return Err(super::supervisor::unexpected(Ok(other))),
@@ -264,47 +283,77 @@ impl Target {
         }
         self.begin_record(&plan)?;
         let environment = self.environment.with(&plan.engine_env());
-        let engines = Engine::spawn_ranks(Role::Target, plan.ranks, &environment, &self.terminal);
+        let ranks = plan.ranks as usize;
+        let chooser = Chooser {
+            role: Role::Target,
+            wish: &plan.memory,
+            own_gpus: &self.own_gpus,
+            environment: &environment,
+            // On one host the initiator's engines have the first GPUs.
+            numbers: if self.one_host { ranks..2 * ranks } else { 0..ranks },
+            terminal: &self.terminal,
+        };
+        self.plan = Some(plan.clone());
+        let seats = chooser.choose(&mut self.supervisor).await?;
+        let environments: Vec<_> =
+            seats.iter().map(|seat| seats::environment(seat, environment.clone())).collect();
+        let engines = Engine::spawn_ranks(Role::Target, &environments, &self.terminal);
         self.supervisor.engines = engines.map_err(Stop::Engine)?;
-        let commands: Vec<Command> = open_commands("target", true, self.nixl_lib.as_ref(), &plan);
-        self.plan = Some(plan);
+        let commands = open_commands("target", true, self.nixl_lib.as_ref(), &plan, seats);
         let events = self.supervisor.work(&commands, Phase::Opening, OPEN_DEADLINE).await?;
-        let (nixl, ranks, phases) = opened(events)?;
+        let OpenedSide { nixl, ranks, placements, phases } = opened(events)?;
         self.own.node.nixl = Some(nixl);
+        self.placements.clone_from(&placements);
         if let Some(record) = &mut self.record {
-            record.target(self.own.node.clone(), &phases);
+            record.target(self.own.node.clone(), placements.clone(), &phases);
         }
         let (route, node) = (self.own.route.clone(), self.own.node.clone());
-        Ok(Message::Opened(Box::new(TargetOpened { route, node, ranks, phases })))
+        Ok(Message::Opened(Box::new(TargetOpened { route, node, placements, ranks, phases })))
     }
 }
 
-/// The opening command of each rank of a side.
-pub(crate) fn open_commands(side: &str, polls: bool, nixl_lib: Option<&String>, plan: &Plan) -> Vec<Command> {
-    let open = |rank: u32| Command::Open {
+/// The opening command of each rank of a side, which has a seat each.
+pub(crate) fn open_commands(
+    side: &str,
+    polls: bool,
+    nixl_lib: Option<&String>,
+    plan: &Plan,
+    seats: Vec<Seat>,
+) -> Vec<Command> {
+    let open = |(rank, seat): (u32, Seat)| Command::Open {
         agent: format!("kvwire-{side}-{}-{rank}", std::process::id()),
         nixl_lib: nixl_lib.cloned(),
         polls,
         rank,
         plan: Box::new(plan.clone()),
+        seat: Box::new(seat),
     };
-    (0..plan.ranks).map(open).collect()
+    (0..).zip(seats).map(open).collect()
 }
 
-/// Phases of opening by name, with their time in nanoseconds.
-pub(crate) type Phases = Vec<(String, u64)>;
+/// What a side's engines said when they were open.
+pub(crate) struct OpenedSide {
+    pub(crate) nixl: NixlIdentity,
+    pub(crate) ranks: Vec<PeerRank>,
+    /// Where each rank sits.
+    pub(crate) placements: Vec<Placement>,
+    /// Phases of opening by name, with the time of the slowest rank in nanoseconds.
+    pub(crate) phases: Vec<(String, u64)>,
+}
 
-/// What a side's engines said when they were open: their NIXL, the ranks, and the phases with the time of the slowest.
+/// Puts together what the engines of a side said, rank by rank.
 ///
 /// # Errors
 /// One said something else.
-pub(crate) fn opened(events: Vec<Event>) -> Result<(NixlIdentity, Vec<PeerRank>, Phases), Stop> {
-    let (mut nixl, mut ranks, mut phases): (Option<NixlIdentity>, Vec<PeerRank>, Phases) = Default::default();
+pub(crate) fn opened(events: Vec<Event>) -> Result<OpenedSide, Stop> {
+    let (mut nixl, mut ranks, mut placements) = (None, Vec::new(), Vec::new());
+    let mut phases: Vec<(String, u64)> = Vec::new();
     for (rank, event) in (0..).zip(events) {
         let Event::Opened(opened) = event else { return Err(wrong_event(&event)) };
-        let Opened { nixl: loaded, region, metadata, phases: took } = *opened;
+        let Opened { nixl: loaded, placement, region, metadata, phases: took } = *opened;
         nixl.get_or_insert(loaded);
         ranks.push(PeerRank { rank, metadata, region });
+        placements.push(placement);
         for (name, ns) in took {
             match phases.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, slowest)) => *slowest = ns.max(*slowest),
@@ -312,7 +361,8 @@ pub(crate) fn opened(events: Vec<Event>) -> Result<(NixlIdentity, Vec<PeerRank>,
             }
         }
     }
-    nixl.map(|nixl| (nixl, ranks, phases)).ok_or_else(|| Stop::Confused("no engine is open".to_owned()))
+    let nixl = nixl.ok_or_else(|| Stop::Confused("no engine is open".to_owned()))?;
+    Ok(OpenedSide { nixl, ranks, placements, phases })
 }
 
 impl Environment {

@@ -2,6 +2,7 @@
 //! log, and has the class of wire judged.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use checks::{Finding, Node, Status};
@@ -11,15 +12,16 @@ use super::record::Record;
 use super::stop::Stop;
 use super::supervisor::Supervisor;
 use crate::engine::Phase;
-use crate::engine::protocol::Command;
+use crate::engine::protocol::{Command, Event};
 use crate::plan::{Part, Plan};
 use crate::proof::counters::{Reading, Sources};
 use crate::proof::ucx::findings;
 use crate::proof::{
-    Ability, CaseFacts, Class, Expected, Meets, Setting, Transport, expected, explain, judge, meets, rails,
-    strict_doubt, two_copies, unproven, unusable_ports,
+    Ability, CaseFacts, Class, Expected, GpuOfSide, GpusOfSides, Meets, Setting, Transport, expected,
+    explain, judge, limit, meets, out_of_reach, rails, strict_doubt, too_slow, two_copies, unproven,
+    unusable_ports,
 };
-use crate::report::model::{CaseResult, CaseStatus};
+use crate::report::model::{CaseResult, CaseStatus, Placement};
 
 /// The longest time for which background traffic is watched before a loop.
 const QUIET_MAX: Duration = Duration::from_millis(50);
@@ -59,13 +61,14 @@ pub(super) async fn testify(
     side: &str,
     strict: bool,
     given: &BTreeMap<String, String>,
+    placements: &[Placement],
     supervisor: &mut Supervisor,
 ) -> Result<Testimony, Stop> {
     settle_logs(supervisor).await?;
     let Some(engine) = supervisor.engines.first() else {
         return Err(Stop::Confused("no engine is open".to_owned()));
     };
-    let mut ability = Ability::of_this_host(engine.pid());
+    let mut ability = Ability::of_this_host(engine.pid(), placements);
     ability.environment.extend(given.iter().map(|(key, value)| (key.clone(), value.clone())));
     Ok(Testimony { ability, findings: logged(side, strict, supervisor, true) })
 }
@@ -93,9 +96,10 @@ fn logged(side: &str, strict: bool, supervisor: &Supervisor, run_went_on: bool) 
     findings(side, &lines, run_went_on)
 }
 
-/// What was transferred between two readings of the counters.
-#[derive(Debug, Clone, Copy)]
+/// What a part transferred between two readings of the counters.
+#[derive(Debug, Clone)]
 pub(super) struct Moved {
+    pub(super) part: Part,
     pub(super) transfers: u64,
     pub(super) bytes: u64,
 }
@@ -107,6 +111,8 @@ pub(super) struct Witness {
     means: Option<Means>,
     initiator: Vec<Reading>,
     target: Vec<Reading>,
+    /// Speed of a copy in memory in bytes per second, rank by rank, by the bytes copied.
+    copies: BTreeMap<u64, Vec<f64>>,
 }
 
 /// Both sides' means, and what follows from them.
@@ -120,7 +126,13 @@ struct Means {
 
 impl Witness {
     pub(super) fn new() -> Self {
-        Self { reader: Reader::new(), means: None, initiator: Vec::new(), target: Vec::new() }
+        Self {
+            reader: Reader::new(),
+            means: None,
+            initiator: Vec::new(),
+            target: Vec::new(),
+            copies: BTreeMap::new(),
+        }
     }
 
     /// Learns both sides' means and decides what is expected. Both engines are open.
@@ -130,7 +142,8 @@ impl Witness {
         plan: &Plan,
         record: &mut Record,
     ) -> Result<(), Stop> {
-        let ours = testify("initiator", plan.strict, &plan.engine_env(), supervisor).await?;
+        let placements = record.result.placement.initiator.clone().unwrap_or_default();
+        let ours = testify("initiator", plan.strict, &plan.engine_env(), &placements, supervisor).await?;
         let theirs = ask(supervisor, &Message::Testify).await?;
         let Message::Testimony(theirs) = theirs else { return Err(out_of_order()) };
         let nodes = &record.result.nodes;
@@ -139,6 +152,7 @@ impl Witness {
         };
         let expected = expected(plan.expect, (&initiator, &ours.ability), (&target, &theirs.ability));
         let mut found = unusable_ports(&expected, &ours.ability, &theirs.ability);
+        found.extend(out_of_reach((&initiator, &ours.ability), (&target, &theirs.ability)));
         for (side, node, ability) in
             [("initiator", &initiator, &ours.ability), ("target", &target, &theirs.ability)]
         {
@@ -190,21 +204,27 @@ impl Witness {
         }
     }
 
-    /// Judges a part of a case and notes what follows from it. `moved` is what all parts in its direction moved between
-    /// the readings: the counters are those of the host. `name` is what findings call it.
-    pub(super) fn judge(
-        &self,
-        supervisor: &Supervisor,
+    /// Judges a part of a case and notes what follows from it. `moved` is what all parts moved between the readings: the
+    /// counters are those of the host. `name` is what findings call it.
+    ///
+    /// # Errors
+    /// The engines could not say how fast memory copies.
+    pub(super) async fn judge(
+        &mut self,
+        supervisor: &mut Supervisor,
         (name, part): (&str, &Part),
-        moved: Moved,
+        moved: &[Moved],
         result: &mut CaseResult,
         record: &mut Record,
-    ) {
+    ) -> Result<(), Stop> {
         let engine = supervisor.engines.get(part.rank as usize);
-        let (Some(means), Some(engine)) = (&self.means, engine) else { return };
+        let (Some(means), Some(engine)) = (&self.means, engine) else { return Ok(()) };
         let plan = &record.result.plan;
         let logged = logged("initiator", plan.strict, supervisor, true);
         let case = &part.case;
+        let same: Vec<&Moved> = moved.iter().filter(|moved| moved.part.case.op == case.op).collect();
+        let payload_bytes = same.iter().map(|moved| moved.bytes).sum();
+        let (initiator, target) = (means.initiator.of_rank(part.rank), means.target.of_rank(part.peer));
         let (transport, row) = engine.with_ucx_log(|log| {
             let table = log.table(case.op.ucx_name());
             let operation_bytes = match result.descriptors.posted {
@@ -214,23 +234,20 @@ impl Witness {
             let facts = CaseFacts {
                 op: case.op,
                 operation_bytes,
-                payload_bytes: moved.bytes,
-                transfers: moved.transfers,
+                payload_bytes,
+                transfers: same.iter().map(|moved| moved.transfers).sum(),
                 depth: result.depth.saturating_mul(plan.ranks),
                 table,
                 endpoint: log.endpoint(),
                 initiator: self.initiator.as_slice().try_into().ok(),
                 target: self.target.as_slice().try_into().ok(),
                 one_network: means.one_network,
+                gpus: means.gpus(part, &same, payload_bytes),
             };
             (judge(&facts), table.and_then(|table| table.row(operation_bytes)).cloned())
         });
-        let setting = Setting {
-            initiator: &means.initiator,
-            target: &means.target,
-            given: &plan.ucx_env,
-            logged: &logged,
-        };
+        let setting =
+            Setting { initiator: &initiator, target: &target, given: &plan.ucx_env, logged: &logged };
         let verdict = meets(&transport, &means.expected);
         let found = match verdict {
             Meets::Below => Some(explain(name, &means.expected, &transport, &setting)),
@@ -242,13 +259,46 @@ impl Witness {
         if result.status == CaseStatus::Pass {
             found.into_iter().for_each(|finding| note(record, name, finding));
         }
+        if result.status == CaseStatus::Pass {
+            let copied = self.copied(supervisor, part, &transport).await?;
+            result.limit = limit(&transport, &initiator, &target, copied);
+        }
         result.transport = Some(Transport { meets_expectation: verdict.stated(), ..transport });
+        Ok(())
+    }
+
+    /// How fast memory copies what one transfer moves, where that is what bounds a part. Each size is measured once, by all
+    /// ranks at once: they also share their memory when they transfer.
+    async fn copied(
+        &mut self,
+        supervisor: &mut Supervisor,
+        part: &Part,
+        transport: &Transport,
+    ) -> Result<Option<f64>, Stop> {
+        if transport.class != Class::Shm {
+            return Ok(None);
+        }
+        let bytes = part.case.transfer_bytes(0);
+        let copies = match self.copies.entry(bytes) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let command = Command::CopySpeed { bytes };
+                let events = supervisor.work_all(&command, Phase::Evidence, DEADLINE).await?;
+                let speeds = events.into_iter().map(|event| match event {
+                    Event::CopySpeed { bytes_per_s } => Ok(bytes_per_s),
+                    other => Err(super::target::wrong_event(&other)),
+                });
+                unknown.insert(speeds.collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(copies.get(part.rank as usize).copied())
     }
 
     /// Notes what UCX logged on this side; on the other one too while it can be asked.
     pub(super) async fn close(&self, supervisor: &mut Supervisor, record: &mut Record) -> Result<(), Stop> {
-        let strict = record.result.plan.strict;
-        let mut found = testify("initiator", strict, &BTreeMap::new(), supervisor).await?.findings;
+        let (strict, wanted) = (record.result.plan.strict, record.result.plan.min_efficiency_percent);
+        let mut found = too_slow(&record.result.cases, wanted);
+        found.extend(testify("initiator", strict, &BTreeMap::new(), &[], supervisor).await?.findings);
         if let Message::Testimony(theirs) = ask(supervisor, &Message::Testify).await? {
             found.extend(theirs.findings);
         }
@@ -290,6 +340,22 @@ fn doubtful(case: &str, transport: &Transport) -> Option<Finding> {
     Some(finding.evidence([format!("case {case}")]).next_step(
         "measure longer or with larger blocks, on a host without other traffic, and without UCX_PROTO_INFO of your own",
     ))
+}
+
+impl Means {
+    /// The GPUs of a part, and which share of the payload of all parts in its direction, `moved`, each of them moves.
+    fn gpus(&self, part: &Part, moved: &[&Moved], payload_bytes: u64) -> GpusOfSides {
+        let of_side = |side: &'_ Ability, rank: u32, of: fn(&Part) -> u32| {
+            let uuid = side.gpu_of_rank(rank)?;
+            let on_it = moved.iter().filter(|moved| side.gpu_of_rank(of(&moved.part)) == Some(uuid));
+            let bytes: u64 = on_it.map(|moved| moved.bytes).sum();
+            Some(GpuOfSide { uuid: uuid.to_owned(), share: bytes as f64 / payload_bytes.max(1) as f64 })
+        };
+        GpusOfSides {
+            initiator: of_side(&self.initiator, part.rank, |part| part.rank),
+            target: of_side(&self.target, part.peer, |part| part.peer),
+        }
+    }
 }
 
 fn one_network(a: &Node, b: &Node) -> bool {

@@ -13,6 +13,7 @@ mod gpu;
 mod identity;
 mod judge;
 mod mask;
+mod near;
 mod nvml;
 mod pages;
 mod pci;
@@ -25,6 +26,7 @@ pub use capture::{CAPTURE_MAX, CaptureError};
 pub use evidence::{Access, Entry, Evidence};
 pub use identity::{Fabric, Namespaces, NixlIdentity, Node};
 pub use judge::judge;
+pub use near::{Near, near};
 pub use pages::{PAGES, Page, Who, page};
 pub use report::{Fact, FactPair, NodeReport};
 pub use shell::script;
@@ -36,6 +38,11 @@ pub fn gather(version: &str) -> Evidence {
     ethtool::probe(&mut evidence);
     nvml::probe(&mut evidence);
     evidence
+}
+
+/// Reads the files of this machine, without asking any library.
+pub fn gather_machine() -> Evidence {
+    gather::tree(std::path::Path::new("/"), "kvwire")
 }
 
 /// Reads a machine whose root directory is `root`, files alone.

@@ -4,10 +4,8 @@
 //! carry the iteration, so that a transfer which moved nothing, or not to its end, is caught by looking at
 //! two words.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use super::verify::Block;
-use super::{Key, MIX, MIX_INVERSE, SpanError, WORD_BYTES, poison_word, word_index};
+use super::{Key, MIX, MIX_INVERSE, Region, SpanError, WORD_BYTES, Word, poison_word, word_index};
 
 /// Iterations are multiplied by an odd number, so that a flipped bit does not look like another iteration.
 const fn code(iteration: u32) -> u64 {
@@ -53,15 +51,20 @@ impl Stamp {
     /// The bits that the stamp changes in the word at `position`.
     #[inline]
     pub(super) const fn bits_at(self, position: u64) -> u64 {
-        if position == self.head || position == self.tail { code(self.iteration) } else { 0 }
+        if position == self.head || position == self.tail { self.bits() } else { 0 }
+    }
+
+    /// The bits that the stamp changes in both of its words.
+    pub(crate) const fn bits(self) -> u64 {
+        code(self.iteration)
     }
 }
 
 /// The first and the last whole word of one transfer, on one of its sides, found once before the loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndWords<'a> {
-    head: &'a AtomicU64,
-    tail: &'a AtomicU64,
+    head: Word<'a>,
+    tail: Word<'a>,
     head_position: u64,
     tail_position: u64,
 }
@@ -74,28 +77,31 @@ enum Side {
 }
 
 impl<'a> EndWords<'a> {
-    /// The end words of `blocks` in the source region `words`.
+    /// The end words of `blocks` in the source region.
     /// `None` when the first or the last block is shorter than a word.
     ///
     /// # Errors
     /// [`SpanError`] when the blocks do not fit the region.
-    pub(crate) fn in_source(words: &'a [AtomicU64], blocks: &[Block]) -> Result<Option<Self>, SpanError> {
-        Self::find(words, blocks, Side::Source)
+    pub(crate) fn in_source(
+        region: impl Into<Region<'a>>,
+        blocks: &[Block],
+    ) -> Result<Option<Self>, SpanError> {
+        Self::find(region.into(), blocks, Side::Source)
     }
 
-    /// The end words of `blocks` in the destination region `words`.
+    /// The end words of `blocks` in the destination region.
     /// `None` when the first or the last block is shorter than a word.
     ///
     /// # Errors
     /// [`SpanError`] when the blocks do not fit the region.
     pub(crate) fn in_destination(
-        words: &'a [AtomicU64],
+        region: impl Into<Region<'a>>,
         blocks: &[Block],
     ) -> Result<Option<Self>, SpanError> {
-        Self::find(words, blocks, Side::Destination)
+        Self::find(region.into(), blocks, Side::Destination)
     }
 
-    fn find(words: &'a [AtomicU64], blocks: &[Block], side: Side) -> Result<Option<Self>, SpanError> {
+    fn find(region: Region<'a>, blocks: &[Block], side: Side) -> Result<Option<Self>, SpanError> {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
             return Ok(None);
         };
@@ -111,13 +117,13 @@ impl<'a> EndWords<'a> {
             let outside = SpanError::OutOfRegion {
                 start: offset,
                 bytes: block.bytes,
-                region: words.len() as u64 * WORD_BYTES,
+                region: region.words() as u64 * WORD_BYTES,
             };
             let Some(((head, tail), positions)) = here.zip(source) else {
                 return Ok(None);
             };
-            let head = words.get(head).ok_or(outside)?;
-            let tail = words.get(tail).ok_or(outside)?;
+            let head = region.word(head).ok_or(outside)?;
+            let tail = region.word(tail).ok_or(outside)?;
             Ok(Some((head, tail, positions)))
         };
         let (Some((head, _, (head_position, _))), Some((_, tail, (_, tail_position)))) =
@@ -136,15 +142,15 @@ impl<'a> EndWords<'a> {
     /// Stamps both words with `iteration`: in the source, before a WRITE is posted.
     #[inline]
     pub(crate) fn stamp(self, key: Key, iteration: u32) {
-        self.head.store(key.stamped_word(self.head_position, iteration).to_le(), Relaxed);
-        self.tail.store(key.stamped_word(self.tail_position, iteration).to_le(), Relaxed);
+        self.head.store(key.stamped_word(self.head_position, iteration).to_le());
+        self.tail.store(key.stamped_word(self.tail_position, iteration).to_le());
     }
 
     /// Poisons both words: in the destination, before a READ is posted.
     #[inline]
     pub(crate) fn poison(self, salt: u32) {
-        self.head.store(poison_word(salt).to_le(), Relaxed);
-        self.tail.store(poison_word(salt).to_le(), Relaxed);
+        self.head.store(poison_word(salt).to_le());
+        self.tail.store(poison_word(salt).to_le());
     }
 
     /// Whether both words are what `iteration` wrote (0: the plain pattern, for a READ of an unstamped
@@ -152,8 +158,8 @@ impl<'a> EndWords<'a> {
     #[inline]
     #[must_use]
     pub(crate) fn arrived(self, key: Key, iteration: u32) -> bool {
-        let head = u64::from_le(self.head.load(Relaxed));
-        let tail = u64::from_le(self.tail.load(Relaxed));
+        let head = u64::from_le(self.head.load());
+        let tail = u64::from_le(self.tail.load());
         head == key.stamped_word(self.head_position, iteration)
             && tail == key.stamped_word(self.tail_position, iteration)
     }

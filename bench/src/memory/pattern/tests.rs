@@ -252,8 +252,8 @@ fn the_last_partial_word_is_checked_to_its_last_byte_and_no_further() {
 fn stamps_prove_each_transfer_and_are_expected_afterwards() {
     let blocks = scattered();
     let (source, words) = (filled(4096, key()), poisoned(4096));
-    let ours = EndWords::in_source(&source, &blocks).unwrap().unwrap();
-    let theirs = EndWords::in_destination(&words, &blocks).unwrap().unwrap();
+    let ours = EndWords::in_source(source.as_slice(), &blocks).unwrap().unwrap();
+    let theirs = EndWords::in_destination(words.as_slice(), &blocks).unwrap().unwrap();
     for iteration in 1..=3 {
         ours.stamp(key(), iteration);
         assert!(!theirs.arrived(key(), iteration));
@@ -275,7 +275,7 @@ fn stamps_prove_each_transfer_and_are_expected_afterwards() {
 fn a_stale_buffer_with_stamps_names_its_epoch() {
     let blocks = scattered();
     let (source, words) = (filled(4096, key().with_epoch(2)), poisoned(4096));
-    let ours = EndWords::in_source(&source, &blocks).unwrap().unwrap();
+    let ours = EndWords::in_source(source.as_slice(), &blocks).unwrap().unwrap();
     ours.stamp(key().with_epoch(2), 500);
     transfer(&source, &words, &blocks);
     let stamp = Some(ours.as_stamp(4));
@@ -287,7 +287,7 @@ fn a_stale_buffer_with_stamps_names_its_epoch() {
 fn a_stamped_end_in_the_wrong_place_is_elsewhere() {
     let blocks = scattered();
     let (source, words) = (filled(4096, key()), poisoned(4096));
-    let ours = EndWords::in_source(&source, &blocks).unwrap().unwrap();
+    let ours = EndWords::in_source(source.as_slice(), &blocks).unwrap().unwrap();
     ours.stamp(key(), 9);
     transfer(&source, &words, &[blocks[0], block(64, 0, 256), blocks[2]]);
     let stamp = Some(ours.as_stamp(9));
@@ -304,7 +304,7 @@ fn a_stamped_end_in_the_wrong_place_is_elsewhere() {
 fn a_read_is_proved_by_poisoned_ends() {
     let blocks = scattered();
     let (source, words) = (filled(4096, key()), delivered(&scattered()));
-    let ends = EndWords::in_destination(&words, &blocks).unwrap().unwrap();
+    let ends = EndWords::in_destination(words.as_slice(), &blocks).unwrap().unwrap();
     assert!(ends.arrived(key(), 0));
     ends.poison(SALT);
     assert!(!ends.arrived(key(), 0));
@@ -321,10 +321,10 @@ fn end_words_are_whole_words_inside_of_the_transfer() {
     assert_eq!(head_tail(16, 16), Some((2, 3)));
     assert_eq!(head_tail(0, 4096), Some((0, 511)));
     let words = region(64);
-    assert!(EndWords::in_source(&words, &[]).unwrap().is_none());
-    assert!(EndWords::in_source(&words, &[block(0, 0, 7)]).unwrap().is_none());
-    assert!(EndWords::in_source(&words, &[block(64, 0, 8)]).is_err());
-    assert!(EndWords::in_destination(&words, &[block(64, 0, 8)]).is_ok());
+    assert!(EndWords::in_source(words.as_slice(), &[]).unwrap().is_none());
+    assert!(EndWords::in_source(words.as_slice(), &[block(0, 0, 7)]).unwrap().is_none());
+    assert!(EndWords::in_source(words.as_slice(), &[block(64, 0, 8)]).is_err());
+    assert!(EndWords::in_destination(words.as_slice(), &[block(64, 0, 8)]).is_ok());
 }
 
 #[test]
@@ -363,7 +363,7 @@ proptest! {
         let key = Key::new(seed, 5);
         let blocks = [block(0, 0, bytes)];
         let words = filled(bytes, key);
-        let ends = EndWords::in_source(&words, &blocks).unwrap();
+        let ends = EndWords::in_source(words.as_slice(), &blocks).unwrap();
         let stamp = ends.zip(stamped).map(|(ends, iteration)| {
             ends.stamp(key, iteration);
             ends.as_stamp(iteration)

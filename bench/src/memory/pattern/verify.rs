@@ -51,6 +51,9 @@ pub(crate) enum CheckError {
     /// The destination does not hold what was sent.
     #[error("{0}")]
     Data(Box<Mismatch>),
+    /// The memory cannot be read: nothing was compared.
+    #[error("the data cannot be checked: {0}")]
+    Memory(String),
 }
 
 /// Compares the destination region `words` with what `blocks` must have brought there, byte for byte.

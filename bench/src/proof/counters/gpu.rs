@@ -2,45 +2,56 @@
 
 use std::fmt;
 
-use super::{Counter, DEVICES_MAX, Kind, Unit};
+use checks::nvml::{self, Nvml, Traffic};
 
-/// Bytes that one GPU has moved since the driver was loaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GpuTraffic {
-    /// The GPU's UUID.
-    pub(crate) gpu: String,
-    /// Sent and received over all NVLinks; `None` when it has none or does not tell.
-    pub(crate) nvlink: Option<(u64, u64)>,
-    /// Sent and received over PCIe; `None` when it does not tell.
-    pub(crate) pcie: Option<(u64, u64)>,
-}
+use super::{Counter, DEVICES_MAX, Kind, Unit};
 
 /// Whoever knows the traffic of the GPUs of this host.
 pub(crate) trait GpuLinks: fmt::Debug + Send + Sync {
     /// All GPUs that can be asked.
-    fn traffic(&self) -> Vec<GpuTraffic>;
+    fn traffic(&self) -> Vec<Traffic>;
+}
+
+impl GpuLinks for &'static Nvml {
+    fn traffic(&self) -> Vec<Traffic> {
+        // A driver that does not answer leaves no counter; the judgement then says that nothing counts the wire.
+        Nvml::traffic(self).unwrap_or_default()
+    }
 }
 
 /// The GPUs of this host; `None` where no driver is installed.
 pub(super) fn open() -> Option<Box<dyn GpuLinks>> {
-    None
+    Some(Box::new(nvml::shared().ok()?))
 }
 
+/// One counter for each NVLink, `GPU-… link 3`, and one for the PCIe link of each GPU, `GPU-… pcie`.
 pub(super) fn counters(gpus: &dyn GpuLinks) -> Vec<Counter> {
-    let counter = |gpu: &str, kind, (sent, received), what: &str| Counter {
+    let counter = |kind, device: String, (sent, received), source: String| Counter {
         kind,
-        device: gpu.to_owned(),
+        device,
         unit: Unit::Bytes,
         sent,
         received,
-        source: format!("NVML, {what} of {gpu}"),
+        source,
         stacked: false,
         interface: None,
     };
-    let both = |gpu: GpuTraffic| {
-        let nvlink = gpu.nvlink.map(|values| counter(&gpu.gpu, Kind::Nvlink, values, "NVLink"));
-        let pcie = gpu.pcie.map(|values| counter(&gpu.gpu, Kind::Pcie, values, "PCIe"));
-        nvlink.into_iter().chain(pcie)
+    let of_gpu = |gpu: Traffic| {
+        let uuid = gpu.uuid.clone();
+        let links = gpu.links.into_iter().map(move |link| {
+            let source = format!("NVML, payload of NVLink {} of {uuid}", link.number);
+            counter(Kind::Nvlink, format!("{uuid} link {}", link.number), (link.sent, link.received), source)
+        });
+        let pcie = gpu.pcie.map(|values| {
+            let source = format!("NVML, PCIe bytes of {}", gpu.uuid);
+            counter(Kind::Pcie, format!("{} pcie", gpu.uuid), values, source)
+        });
+        links.chain(pcie)
     };
-    gpus.traffic().into_iter().take(DEVICES_MAX).flat_map(both).collect()
+    gpus.traffic().into_iter().flat_map(of_gpu).take(DEVICES_MAX).collect()
+}
+
+/// The GPU whose counter this is.
+pub(crate) fn owner(counter: &Counter) -> &str {
+    counter.device.split(' ').next().unwrap_or_default()
 }

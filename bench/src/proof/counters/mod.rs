@@ -15,9 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::clock::now_ns;
-pub(crate) use gpu::GpuLinks;
-#[cfg(test)]
-use gpu::GpuTraffic;
+pub(crate) use gpu::{GpuLinks, owner};
 
 /// Devices of one kind that are read, at most.
 const DEVICES_MAX: usize = 512;

@@ -1,5 +1,7 @@
 use std::fs;
 
+use checks::nvml::{LinkTraffic, Traffic};
+
 use super::*;
 
 fn write(root: &Path, path: &str, text: &str) {
@@ -98,20 +100,26 @@ fn a_host_without_anything_gives_an_empty_reading() {
 struct TwoGpus;
 
 impl GpuLinks for TwoGpus {
-    fn traffic(&self) -> Vec<GpuTraffic> {
+    fn traffic(&self) -> Vec<Traffic> {
+        let link = |number| LinkTraffic { number, sent: 1, received: 2 };
         vec![
-            GpuTraffic { gpu: "GPU-a".to_owned(), nvlink: Some((1, 2)), pcie: Some((3, 4)) },
-            GpuTraffic { gpu: "GPU-b".to_owned(), nvlink: None, pcie: None },
+            Traffic { uuid: "GPU-a".to_owned(), links: vec![link(0), link(4)], pcie: Some((3, 4)) },
+            Traffic { uuid: "GPU-b".to_owned(), links: Vec::new(), pcie: None },
         ]
     }
 }
 
 #[test]
-fn gpu_links_are_counted_where_the_driver_tells() {
+fn gpu_links_are_counted_one_by_one_where_the_driver_tells() {
     let root = tempfile::tempdir().unwrap();
     let reading = Sources::at(root.path(), root.path(), Some(Box::new(TwoGpus))).read(&[]);
-    let kinds: Vec<(Kind, u64)> = reading.counters.iter().map(|c| (c.kind, c.received)).collect();
-    assert_eq!(kinds, [(Kind::Nvlink, 2), (Kind::Pcie, 4)]);
+    let counters: Vec<(Kind, &str, u64)> =
+        reading.counters.iter().map(|c| (c.kind, c.device.as_str(), c.received)).collect();
+    assert_eq!(
+        counters,
+        [(Kind::Nvlink, "GPU-a link 0", 2), (Kind::Nvlink, "GPU-a link 4", 2), (Kind::Pcie, "GPU-a pcie", 4)]
+    );
+    assert!(reading.counters.iter().all(|counter| super::owner(counter) == "GPU-a"));
 }
 
 #[test]

@@ -2,6 +2,10 @@ use super::super::counters::SocketBytes;
 use super::super::ucx::Lane;
 use super::*;
 
+fn gpus(initiator: &str, target: &str) -> GpusOfSides {
+    let whole = |uuid: &str| Some(GpuOfSide { uuid: uuid.to_owned(), share: 1.0 });
+    GpusOfSides { initiator: whole(initiator), target: whole(target) }
+}
 const PAYLOAD: u64 = 100 << 20;
 const TRANSFERS: u64 = 100;
 
@@ -69,6 +73,7 @@ fn judged(table: Option<&Table>, initiator: &[Reading; 4], target: &[Reading; 4]
         initiator: Some(initiator),
         target: Some(target),
         one_network: false,
+        gpus: gpus("GPU-a", "GPU-b"),
     })
 }
 
@@ -202,22 +207,68 @@ fn a_bond_does_not_count_what_its_parts_count() {
     assert!(judged.devices.iter().all(|device| device.device == "eth0"));
 }
 
+/// Two NVLinks of each GPU of the run, and one of a GPU that somebody else uses.
+fn links(each: u64, pcie: u64) -> Vec<Device> {
+    let link = |name, moved| Device(Kind::Nvlink, name, Unit::Bytes, 0, moved);
+    let bus = |name, moved| Device(Kind::Pcie, name, Unit::Bytes, 0, moved);
+    vec![
+        link("GPU-a link 0", each),
+        link("GPU-a link 1", each),
+        link("GPU-b link 0", each),
+        link("GPU-b link 7", each),
+        link("GPU-c link 0", PAYLOAD * 3),
+        bus("GPU-a pcie", pcie),
+        bus("GPU-b pcie", pcie),
+    ]
+}
+
 #[test]
-fn the_same_gpu_lanes_are_nvlink_or_pcie_as_the_counters_say() {
+fn the_same_gpu_lanes_are_nvlink_or_pcie_as_the_counters_of_both_gpus_say() {
     let ipc = table(ZERO_COPY, &[("cuda_ipc", "cuda")]);
-    let nvlink = both(Some(&ipc), &[Device(Kind::Nvlink, "GPU-a", Unit::Bytes, 0, PAYLOAD)], Some(0));
-    assert_eq!(nvlink.class, Class::Nvlink);
-    let pcie = [
-        Device(Kind::Nvlink, "GPU-a", Unit::Bytes, 0, 0),
-        Device(Kind::Pcie, "GPU-a", Unit::Bytes, 0, PAYLOAD),
-    ];
-    assert_eq!(both(Some(&ipc), &pcie, Some(0)).class, Class::PcieP2p);
+    let nvlink = both(Some(&ipc), &links(PAYLOAD / 2, 0), Some(0));
+    assert_eq!((nvlink.class, nvlink.doubt.as_deref()), (Class::Nvlink, None));
+    let devices: Vec<_> =
+        nvlink.devices.iter().map(|d| (d.side.as_str(), d.device.as_str(), d.bytes)).collect();
+    assert_eq!(devices, [("initiator", "GPU-a", Some(PAYLOAD)), ("target", "GPU-b", Some(PAYLOAD))]);
+    assert_eq!(nvlink.devices[0].transport.as_deref(), Some("cuda_ipc"));
+    assert!(
+        nvlink.evidence.iter().any(|e| e.side == "target" && e.text.starts_with("GPU-b link 7")),
+        "{nvlink:?}"
+    );
+    assert!(!nvlink.evidence.iter().any(|e| e.text.contains("GPU-c")), "another GPU's links are no evidence");
+    assert_eq!(both(Some(&ipc), &links(0, PAYLOAD), Some(0)).class, Class::PcieP2p);
     let uncounted = both(Some(&ipc), &[], Some(0));
     assert!(uncounted.class == Class::Unknown && uncounted.doubt.unwrap().contains("cuda_ipc"));
+    let still = both(Some(&ipc), &links(0, 0), Some(0));
+    assert_eq!(still.class, Class::Unknown, "nothing moved over NVLink or PCIe");
     // RDMA from a GPU crosses PCIe too.
     let rc = table(ZERO_COPY, &[("rc_mlx5", "mlx5_0:1")]);
-    let gpu_direct = [port("mlx5_0:1", PAYLOAD), Device(Kind::Pcie, "GPU-a", Unit::Bytes, 0, PAYLOAD)];
+    let gpu_direct = [port("mlx5_0:1", PAYLOAD), Device(Kind::Pcie, "GPU-a pcie", Unit::Bytes, 0, PAYLOAD)];
     assert_eq!(both(Some(&rc), &gpu_direct, Some(0)).class, Class::Rdma);
+    // A loud network says nothing about NVLink.
+    let mut loud = links(PAYLOAD / 2, 0);
+    loud.push(Device(Kind::Net, "eth0", Unit::Bytes, PAYLOAD, PAYLOAD * 10));
+    assert_eq!(both(Some(&ipc), &loud, Some(0)).class, Class::Nvlink);
+}
+
+#[test]
+fn within_one_gpu_nothing_moves_and_that_is_its_memory() {
+    let ipc = table(ZERO_COPY, &[("cuda_ipc", "cuda")]);
+    let readings = readings(&links(0, 0), Some(0));
+    let judged = judge(&CaseFacts {
+        op: Op::Write,
+        operation_bytes: 1 << 20,
+        payload_bytes: PAYLOAD,
+        transfers: TRANSFERS,
+        depth: 1,
+        table: Some(&ipc),
+        endpoint: None,
+        initiator: Some(&readings),
+        target: Some(&readings),
+        one_network: true,
+        gpus: gpus("GPU-a", "GPU-a"),
+    });
+    assert_eq!((judged.class, judged.doubt), (Class::Shm, None));
 }
 
 #[test]

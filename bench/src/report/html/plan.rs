@@ -11,7 +11,7 @@ pub(super) fn plan(result: &ResultFile) -> Markup {
     let plan = serde_json::to_value(&result.plan).unwrap_or_default();
     let fields: Vec<(String, String)> = plan.as_object().map_or_else(Vec::new, |fields| {
         let shown = fields.iter().filter(|(name, _)| *name != "cases");
-        shown.map(|(name, value)| (name.replace('_', " "), plain(value))).collect()
+        shown.flat_map(|(name, value)| rows(&name.replace('_', " "), value)).collect()
     });
     let startup = [("initiator", &result.startup.initiator), ("target", &result.startup.target)];
     html! {
@@ -56,11 +56,23 @@ fn quoted(word: &str) -> String {
     }
 }
 
+/// One row for a value, or one for each that it holds.
+fn rows(name: &str, value: &Value) -> Vec<(String, String)> {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            fields.iter().map(|(inner, value)| (format!("{name}: {inner}"), plain(value))).collect()
+        }
+        other => vec![(name.to_owned(), plain(other))],
+    }
+}
+
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => text.clone(),
         Value::Object(fields) if fields.is_empty() => "none".to_owned(),
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     }
 }

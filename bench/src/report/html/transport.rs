@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::super::model::ResultFile;
+use crate::proof::paths;
 
 /// Which wire each case took, and the share of every device.
 pub(super) fn shares(result: &ResultFile) -> Markup {
@@ -28,6 +29,19 @@ pub(super) fn shares(result: &ResultFile) -> Markup {
                     } }
                 } }
                 @for case in &cases { @if let Some(doubt) = case["transport"]["doubt"].as_str() { p { (text(case, "name")) ": " (doubt) } } }
+            }
+        }
+    }
+}
+
+/// How near each path came to what it can carry.
+pub(super) fn limits(result: &ResultFile) -> Markup {
+    let paths = paths(&result.cases);
+    html! {
+        @if !paths.is_empty() {
+            section {
+                h2 { "What the paths can carry" }
+                ul { @for path in &paths { li { (path) } } }
             }
         }
     }

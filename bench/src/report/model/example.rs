@@ -47,6 +47,8 @@ fn plan() -> Plan {
         ucx_env: std::collections::BTreeMap::new(),
         expect: crate::proof::Expect::Auto,
         strict: false,
+        memory: crate::memory::MemoryWish::default(),
+        min_efficiency_percent: None,
     }
 }
 
@@ -138,6 +140,7 @@ pub(crate) fn passed() -> ResultFile {
         nodes,
         node_differences: Vec::new(),
         memory: both("host memory"),
+        placement: Sides::default(),
         rendezvous: Rendezvous::default(),
         startup: Sides {
             initiator: Some(vec![Phase { name: "load NIXL".to_owned(), ns: 400_000_000 }]),

@@ -152,6 +152,11 @@ impl Tree {
             .file("/proc/driver/nvidia/gpus/0000:30:00.0/information", "Model: \t\t NVIDIA H100 80GB HBM3")
     }
 
+    fn gpu_far_away(self) -> Self {
+        let pci = format!("{ROOT}/pci0000:c0/0000:c0:01.0/0000:c1:00.0");
+        self.real("/sys/bus/pci/devices/0000:c1:00.0", &pci).file(&format!("{pci}/numa_node"), "1")
+    }
+
     fn judged(&self) -> NodeReport {
         judge(&self.0, "local host")
     }
@@ -872,4 +877,21 @@ fn two_nodes_stand_side_by_side_with_their_differences() {
         first.beside(&second).iter().filter(|pair| pair.differs()).map(|pair| pair.name).collect();
     assert_eq!(different, ["link", "GID"]);
     assert!(first.beside(&first).iter().all(|pair| !pair.differs()));
+}
+
+#[test]
+fn near_a_gpu_are_the_ports_below_its_switch_and_its_node() {
+    let far_port = "/sys/devices/pci0000:c0/0000:c0:02.0/0000:c2:00.0";
+    let tree = Tree::host().mlx5_ib("mlx5_0", 1).mlx5_ib("mlx5_1", 2).gpu().gpu_far_away();
+    let tree =
+        tree.real(&format!("{IB}/mlx5_1/device"), far_port).file(&format!("{far_port}/numa_node"), "1");
+    let near = |pci| crate::node::near(&tree.0, pci);
+    let beside = near("0000:30:00.0");
+    assert_eq!((beside.ports.as_slice(), beside.numa_node), (["mlx5_0:1".to_owned()].as_slice(), Some(0)));
+    assert!(beside.farther_ports);
+    assert_eq!(beside.distance.as_deref(), Some("PIX"));
+    let far = near("0000:c1:00.0");
+    assert_eq!((far.ports.as_slice(), far.numa_node), (["mlx5_1:1".to_owned()].as_slice(), Some(1)));
+    assert_eq!(far.distance.as_deref(), Some("PHB"));
+    assert_eq!(near("0000:99:00.0"), crate::node::Near::default());
 }

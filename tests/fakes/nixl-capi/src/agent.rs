@@ -32,6 +32,8 @@ pub(crate) struct Prepared {
     /// The peer that owns the memory; `None` for the agent itself.
     pub(crate) peer: Option<String>,
     pub(crate) place: Place,
+    /// The fake GPU that the memory belongs to; `None` for host memory.
+    pub(crate) gpu: Option<usize>,
     pub(crate) ranges: Vec<Segment>,
 }
 
@@ -40,6 +42,14 @@ pub(crate) struct Prepared {
 pub(crate) struct Descriptors {
     pub(crate) kind: i32,
     pub(crate) list: Vec<(Segment, u64)>,
+}
+
+impl Descriptors {
+    /// The GPU of the first range: lists of several are not made.
+    fn gpu(&self) -> Option<usize> {
+        let (_, device) = self.list.first().filter(|_| self.kind == sys::NIXL_CAPI_MEM_VRAM)?;
+        usize::try_from(*device).ok()
+    }
 }
 
 impl Agent {
@@ -83,7 +93,13 @@ impl Agent {
         scripted(script::active(
             |fault| if let Fault::Register(status) = fault { Some(status) } else { None },
         ))?;
-        if self.backends.is_empty() || descriptors.kind != sys::NIXL_CAPI_MEM_DRAM {
+        // Memory of fake GPUs is host memory: the bytes can be moved all the same.
+        let known = match descriptors.kind {
+            sys::NIXL_CAPI_MEM_DRAM => true,
+            sys::NIXL_CAPI_MEM_VRAM => fake_gpus::folder().is_some(),
+            _ => false,
+        };
+        if self.backends.is_empty() || !known {
             return Err(BACKEND);
         }
         self.regions.extend(regions(descriptors));
@@ -141,6 +157,7 @@ impl Agent {
         Ok(Prepared {
             peer: (!peer.is_empty()).then(|| peer.to_owned()),
             place: Place { pid: owner.pid },
+            gpu: descriptors.gpu(),
             ranges: descriptors.list.iter().map(|(range, _)| *range).collect(),
         })
     }

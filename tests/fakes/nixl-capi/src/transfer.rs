@@ -20,6 +20,8 @@ pub(crate) struct Transfer {
     peer: String,
     place: Place,
     direction: Direction,
+    /// The GPUs of both lists, ours first.
+    gpus: [Option<usize>; 2],
     local: Vec<Segment>,
     remote: Vec<Segment>,
     pub(crate) notification: Option<Vec<u8>>,
@@ -63,6 +65,7 @@ impl Transfer {
         if local.0.peer.is_some() || local.1.is_empty() || local.1.len() != remote.1.len() {
             return Err(INVALID_PARAM);
         }
+        crate::ucx_log::print_once();
         let mut pairs = Pairs::default();
         for (ours, theirs) in local.1.iter().zip(remote.1) {
             pairs.add(range(local.0, *ours)?, range(remote.0, *theirs)?, skip_merge)?;
@@ -71,6 +74,7 @@ impl Transfer {
             peer,
             place: remote.0.place,
             direction,
+            gpus: [local.0.gpu, remote.0.gpu],
             local: pairs.local,
             remote: pairs.remote,
             notification: None,
@@ -189,6 +193,12 @@ impl Transfer {
         if script::active_at(index, |fault| (fault == Fault::Drop).then_some(())).is_some() {
             return Ok(());
         }
+        let [ours, theirs] = self.gpus;
+        let (from, to) = match self.direction {
+            Direction::FromRemote => (theirs, ours),
+            Direction::ToRemote => (ours, theirs),
+        };
+        fake_gpus::carried(from, to, self.total_bytes() as u64);
         if !keeps_first_bytes() && script::active_at(index, damages).is_none() {
             // SAFETY: local ranges were registered by the caller, who keeps them mapped while the transfer runs.
             return unsafe { segments::copy(&self.local, self.place, &self.remote, self.direction) };
@@ -288,7 +298,7 @@ mod tests {
     use super::*;
 
     fn list(peer: Option<&str>, ranges: &[Segment]) -> Prepared {
-        Prepared { peer: peer.map(str::to_owned), place: Place::here(), ranges: ranges.to_vec() }
+        Prepared { peer: peer.map(str::to_owned), place: Place::here(), gpu: None, ranges: ranges.to_vec() }
     }
 
     fn read(local: &Prepared, remote: &Prepared, indices: &[i32], skip_merge: bool) -> Outcome<Transfer> {

@@ -1,0 +1,175 @@
+//! Taking a seat: pins the engine to its cores, and allocates its memory.
+
+use std::fs;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use cuda::{Context, Device, Driver, GpuMemory};
+use nixl::{HostMemory, Memory as _, Populate};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::protocol::{EngineError, ErrorKind};
+use crate::memory::{GpuPool, GpuSeat, Pool, Seat, pick};
+use crate::report::model::{GpuUsed, Placement};
+
+/// GPUs that CUDA shows to this process.
+///
+/// # Errors
+/// What was looked for, and what came back.
+pub(crate) fn gpus() -> Result<Vec<Device>, EngineError> {
+    Driver::open().and_then(|driver| driver.devices()).map_err(gpu_failed)
+}
+
+/// Pins this thread, and with it those that NIXL starts later. Returns the cores; `None` leaves it where it is.
+pub(crate) fn pin(seat: &Seat) -> Option<String> {
+    let list = fs::read_to_string(format!("/sys/devices/system/node/node{}/cpulist", seat.numa?)).ok()?;
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut wanted = CpuSet::new();
+    let cores: Vec<usize> = cores(&list).into_iter().filter(|core| allowed.is_set(*core)).collect();
+    cores.iter().for_each(|core| wanted.set(*core));
+    // A container may have no core of that node.
+    if cores.is_empty() || sched_setaffinity(None, &wanted).is_err() {
+        return None;
+    }
+    Some(list.trim().to_owned())
+}
+
+/// A pool that is being taken.
+pub(crate) enum Taking {
+    /// Memory of a GPU, at once: its context is to be this thread's when UCX makes its workers.
+    Gpu(Pool, Placement),
+    /// Host memory: the kernel clears its pages while NIXL makes its backend, which mostly waits.
+    Host(JoinHandle<Result<HostMemory, EngineError>>, Placement),
+}
+
+impl Taking {
+    /// Starts to allocate the pool.
+    ///
+    /// # Errors
+    /// There is no such GPU, or it has not enough memory.
+    pub(crate) fn begin(seat: &Seat, bytes: u64, cpus: Option<String>) -> Result<Self, EngineError> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let placement = Placement {
+            instead_of_gpu: seat.instead_of_gpu.clone(),
+            nics: seat.nics.clone(),
+            cpus,
+            ..Placement::default()
+        };
+        if let Some(gpu) = &seat.gpu {
+            let (pool, placement) = on_gpu(gpu, bytes, placement)?;
+            return Ok(Self::Gpu(pool, placement));
+        }
+        let huge_pages = seat.huge_pages;
+        let memory = thread::spawn(move || on_host(huge_pages, bytes));
+        Ok(Self::Host(memory, Placement { huge_pages, ..placement }))
+    }
+
+    /// Waits for the pool.
+    ///
+    /// # Errors
+    /// The host has not enough memory.
+    pub(crate) fn finish(self) -> Result<(Pool, Placement), EngineError> {
+        match self {
+            Self::Gpu(pool, placement) => Ok((pool, placement)),
+            Self::Host(memory, placement) => {
+                let memory =
+                    memory.join().map_err(|_| refused("the thread that takes the pool ended early"))??;
+                let maps = fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
+                let numa_node = node_of(&maps, memory.address());
+                Ok((Pool::Host(Arc::new(memory)), Placement { numa_node, ..placement }))
+            }
+        }
+    }
+}
+
+fn on_host(huge: bool, bytes: usize) -> Result<HostMemory, EngineError> {
+    if huge {
+        return HostMemory::in_huge_pages(bytes).map_err(|error| {
+            refused(format!(
+                "{error}; --huge-pages takes what an administrator has set aside: sysctl vm.nr_hugepages=N, in a pod hugepages-2Mi"
+            ))
+        });
+    }
+    HostMemory::new(bytes, Populate::Now).map_err(|error| refused(error.to_string()))
+}
+
+fn refused(message: impl Into<String>) -> EngineError {
+    EngineError { kind: ErrorKind::Memory, message: message.into() }
+}
+
+fn on_gpu(seat: &GpuSeat, bytes: usize, placement: Placement) -> Result<(Pool, Placement), EngineError> {
+    let driver = Driver::open().map_err(gpu_failed)?;
+    let devices = driver.devices().map_err(gpu_failed)?;
+    let device = pick(&devices, std::slice::from_ref(&seat.uuid), 0)
+        .map_err(|error| EngineError { kind: ErrorKind::Gpu, message: error.to_string() })?;
+    let context = Arc::new(Context::open(&driver, device).map_err(gpu_failed)?);
+    let memory = Arc::new(GpuMemory::new(&context, bytes, seat.alloc.into()).map_err(gpu_failed)?);
+    let exports = memory.exports().clone();
+    let pool = GpuPool::new(memory).map_err(|message| EngineError { kind: ErrorKind::Gpu, message })?;
+    let gpu = GpuUsed {
+        name: device.name.clone(),
+        uuid: device.uuid.clone(),
+        gpu_uuid: device.gpu_uuid.clone(),
+        pci: device.pci.clone(),
+        driver_cuda: format!("{}.{}", driver.version() / 1000, driver.version() % 1000 / 10),
+        alloc: seat.alloc,
+        dma_buf: exports.dma_buf.to_string(),
+        process_export: exports.process.to_string(),
+        process_export_means: exports.means,
+        without_kernels: pool.without_kernels().map(str::to_owned),
+    };
+    Ok((Pool::Gpu(Rc::new(pool)), Placement { gpu: Some(gpu), ..placement }))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "an adapter for `map_err`")]
+fn gpu_failed(error: cuda::Error) -> EngineError {
+    EngineError { kind: ErrorKind::Gpu, message: error.to_string() }
+}
+
+/// Numbers of a kernel's list: `0-3,8`.
+fn cores(list: &str) -> Vec<usize> {
+    let mut cores = Vec::new();
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) {
+            cores.extend((first..=last).take(CpuSet::MAX_CPU).filter(|core| *core < CpuSet::MAX_CPU));
+        }
+    }
+    cores
+}
+
+/// The node that most pages of the mapping at `address` lie on (`man 5 numa`).
+fn node_of(numa_maps: &str, address: usize) -> Option<u32> {
+    let start = |line: &&str| usize::from_str_radix(line.split(' ').next()?, 16).ok();
+    let line = numa_maps
+        .lines()
+        .filter(|line| start(line).is_some_and(|start| start <= address))
+        .max_by_key(start)?;
+    let pages = line.split(' ').filter_map(|word| {
+        let (node, pages) = word.strip_prefix('N')?.split_once('=')?;
+        Some((pages.parse::<u64>().ok()?, node.parse::<u32>().ok()?))
+    });
+    pages.max().map(|(_, node)| node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_cores_has_ranges_and_single_ones() {
+        assert_eq!(cores("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(cores("x,5-4,1"), [1]);
+        assert!(cores("0-99999999").len() <= CpuSet::MAX_CPU);
+    }
+
+    #[test]
+    fn memory_lies_on_the_node_that_has_most_of_its_pages() {
+        let maps = "7f00 default anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4\n7f10 default file=/x N0=9\n";
+        assert_eq!(node_of(maps, 0x7f08), Some(1));
+        assert_eq!(node_of(maps, 0x7f10), Some(0));
+        assert_eq!(node_of(maps, 0x10), None);
+        assert_eq!(node_of("", 0x7f00), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! The most that the path of a case can reach, and how near it came.
+
+use std::fmt;
+
+use checks::{Finding, Status};
+
+use super::ability::Ability;
+use super::class::Class;
+use super::judge::Transport;
+use super::rate::{Rate, nvlinks, pcie};
+use crate::measure::units::ByteSize;
+use crate::report::model::{CaseResult, Limit};
+
+/// Below this a path is worth a word where nothing else was asked for, in percent.
+const WARN_BELOW: u32 = 80;
+
+/// The limit of the path that carried a case. `copied` is the speed of a copy in memory, in bytes per second, where that
+/// was measured. `None` where nothing is known: an interface without a speed, a software adapter, an unknown wire.
+pub(crate) fn limit(
+    transport: &Transport,
+    initiator: &Ability,
+    target: &Ability,
+    copied: Option<f64>,
+) -> Option<Limit> {
+    let of_side = |side: &str, ability: &Ability| -> Option<Option<Rate>> {
+        let devices: Vec<&str> = transport
+            .devices
+            .iter()
+            .filter(|device| device.side == side && device.bytes.is_some())
+            .map(|device| device.device.as_str())
+            .collect();
+        let gpu = ability.gpu.as_ref().map(|gpu| gpu.gpu_uuid.as_str());
+        match transport.class {
+            Class::Rdma => {
+                let ports = together(ability, &devices)?;
+                // What goes to or comes from a GPU crosses its PCIe link too.
+                let link = gpu.and_then(|gpu| ability.rates.get(&pcie(gpu)).cloned());
+                Some(ports.map(|ports| ports.or_slower(link)))
+            }
+            Class::Tcp => together(ability, &devices),
+            Class::Nvlink => Some(Some(ability.rates.get(&nvlinks(gpu?))?.clone())),
+            Class::PcieP2p => Some(Some(ability.rates.get(&pcie(gpu?))?.clone())),
+            Class::Shm | Class::Emulated | Class::Unknown => None,
+        }
+    };
+    let rate = if transport.class == Class::Shm {
+        let memory =
+            if initiator.gpu.is_some() { "within the GPU's memory" } else { "in host memory by one core" };
+        Rate {
+            bytes_per_s: copied?,
+            source: format!("a copy {memory}, of the same size up to 64 MiB, measured on the spot"),
+        }
+    } else {
+        let both = [of_side("initiator", initiator)?, of_side("target", target)?];
+        both.into_iter().flatten().min_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))?
+    };
+    Some(Limit { bytes_per_s: rate.bytes_per_s, source: rate.source })
+}
+
+/// Devices of one side together; the inner `None` when no device of it is listed, the outer when a rate is not known.
+fn together(ability: &Ability, devices: &[&str]) -> Option<Option<Rate>> {
+    let rates: Vec<&Rate> = devices.iter().map(|device| ability.rates.get(*device)).collect::<Option<_>>()?;
+    if rates.is_empty() {
+        return Some(None);
+    }
+    let sources: Vec<&str> = rates.iter().map(|rate| rate.source.as_str()).collect();
+    let bytes_per_s = rates.iter().map(|rate| rate.bytes_per_s).sum();
+    Some(Some(Rate { bytes_per_s, source: sources.join(" and ") }))
+}
+
+/// What part of its limit a case reached, in percent.
+fn efficiency(case: &CaseResult) -> Option<f64> {
+    let limit = case.limit.as_ref().filter(|limit| limit.bytes_per_s > 0.0)?;
+    Some(case.bandwidth_bytes_per_s? / limit.bytes_per_s * 100.0)
+}
+
+/// One path: the cases of one direction that one wire carried, and the case that came nearest to the limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Path<'a> {
+    pub(crate) best: &'a CaseResult,
+    pub(crate) class: Class,
+    /// Percent of the limit.
+    pub(crate) efficiency: f64,
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { best, class, efficiency } = self;
+        let gb = |bytes_per_s: Option<f64>| bytes_per_s.unwrap_or_default() / 1e9;
+        write!(
+            f,
+            "{} over {class}: {:.3} GB/s at {} x{} is {efficiency:.0} % of {:.3} GB/s",
+            best.op,
+            gb(best.bandwidth_bytes_per_s),
+            ByteSize(best.block_bytes),
+            best.batch,
+            gb(best.limit.as_ref().map(|limit| limit.bytes_per_s)),
+        )?;
+        best.limit.as_ref().map_or(Ok(()), |limit| write!(f, " ({})", limit.source))
+    }
+}
+
+/// Every path of which a limit is known. Small transfers are bound by the time of one and not by the wire, so that a path
+/// is judged by its best case.
+pub(crate) fn paths(cases: &[CaseResult]) -> Vec<Path<'_>> {
+    let mut paths: Vec<Path<'_>> = Vec::new();
+    for case in cases {
+        let Some((transport, efficiency)) = case.transport.as_ref().zip(efficiency(case)) else { continue };
+        let path = Path { best: case, class: transport.class, efficiency };
+        match paths.iter_mut().find(|known| known.best.op == case.op && known.class == path.class) {
+            Some(known) if known.efficiency >= efficiency => {}
+            Some(known) => *known = path,
+            None => paths.push(path),
+        }
+    }
+    paths
+}
+
+/// The paths that stayed below what is wanted of them: a failure where somebody said how much, else a warning.
+pub(crate) fn too_slow(cases: &[CaseResult], wanted: Option<u32>) -> Vec<Finding> {
+    let least = f64::from(wanted.unwrap_or(WARN_BELOW));
+    let status = if wanted.is_some() { Status::Fail } else { Status::Warn };
+    let finding = |path: Path<'_>| {
+        let (bandwidth, limit) = (path.best.bandwidth_bytes_per_s?, path.best.limit.as_ref()?);
+        let title = format!(
+            "{} over {} reached {:.0} % of what the path can carry, less than {least:.0} %",
+            path.best.op, path.class, path.efficiency
+        );
+        Some(
+            Finding::new("efficiency-low", status, title)
+                .evidence([
+                    format!("best case {}: {:.3} GB/s", path.best.name, bandwidth / 1e9),
+                    format!("limit {:.3} GB/s: {}", limit.bytes_per_s / 1e9, limit.source),
+                ])
+                .next_step("measure larger blocks and more of them at once (--sizes, --batch, --depth); then look at rails, PCIe links and NUMA nodes with `kvwire check node`; --min-efficiency says what is enough"),
+        )
+    };
+    paths(cases).into_iter().filter(|path| path.efficiency < least).filter_map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gpu::GpuMeans;
+    use super::super::judge::DeviceShare;
+    use super::*;
+    use crate::plan::Op;
+    use crate::report::model::example;
+
+    fn carried(class: Class, devices: &[(&str, &str)]) -> Transport {
+        let device = |(side, device): &(&str, &str)| DeviceShare {
+            side: (*side).to_owned(),
+            device: (*device).to_owned(),
+            transport: None,
+            bytes: Some(1),
+            share_percent: None,
+        };
+        Transport {
+            class,
+            over: None,
+            devices: devices.iter().map(device).collect(),
+            evidence: Vec::new(),
+            doubt: None,
+            meets_expectation: None,
+        }
+    }
+
+    fn node(rates: &[(&str, f64)], gpu: bool) -> Ability {
+        let rate = |(name, gb): &(&str, f64)| {
+            ((*name).to_owned(), Rate { bytes_per_s: gb * 1e9, source: format!("rate of {name}") })
+        };
+        let gpu = gpu.then(|| GpuMeans { gpu_uuid: "GPU-a".to_owned(), ..GpuMeans::default() });
+        Ability { rates: rates.iter().map(rate).collect(), gpu, ..Ability::default() }
+    }
+
+    fn gb(transport: &Transport, initiator: &Ability, target: &Ability) -> Option<f64> {
+        limit(transport, initiator, target, Some(10e9)).map(|limit| limit.bytes_per_s / 1e9)
+    }
+
+    #[test]
+    fn a_path_is_as_fast_as_its_slowest_part() {
+        let (two, one) = (node(&[("a:1", 50.0), ("b:1", 50.0)], false), node(&[("c:1", 25.0)], false));
+        let rails = carried(Class::Rdma, &[("initiator", "a:1"), ("initiator", "b:1"), ("target", "c:1")]);
+        assert_eq!(gb(&rails, &two, &one), Some(25.0));
+        let rail = carried(Class::Rdma, &[("initiator", "a:1"), ("initiator", "b:1")]);
+        assert_eq!(gb(&rail, &two, &one), Some(100.0), "one host: its ports are listed once");
+        let slow_gpu = node(&[("a:1", 50.0), ("b:1", 50.0), ("GPU-a pcie", 31.5)], true);
+        assert_eq!(gb(&rail, &slow_gpu, &one), Some(31.5));
+        let unknown = carried(Class::Rdma, &[("initiator", "rxe0:1")]);
+        assert_eq!(gb(&unknown, &two, &one), None);
+    }
+
+    #[test]
+    fn links_of_gpus_and_copies_are_limits_too() {
+        let fast = node(&[("GPU-a nvlink", 478.0), ("GPU-a pcie", 63.0)], true);
+        let slow = node(&[("GPU-a nvlink", 53.0), ("GPU-a pcie", 31.5)], true);
+        assert_eq!(gb(&carried(Class::Nvlink, &[]), &fast, &slow), Some(53.0));
+        assert_eq!(gb(&carried(Class::PcieP2p, &[]), &fast, &slow), Some(31.5));
+        let shm = limit(&carried(Class::Shm, &[]), &node(&[], false), &node(&[], false), Some(10e9)).unwrap();
+        assert!(shm.bytes_per_s == 10e9 && shm.source.contains("host memory"));
+        assert!(
+            limit(&carried(Class::Shm, &[]), &fast, &fast, Some(1e12))
+                .unwrap()
+                .source
+                .contains("the GPU's memory")
+        );
+        assert_eq!(limit(&carried(Class::Shm, &[]), &fast, &fast, None), None);
+        assert_eq!(gb(&carried(Class::Unknown, &[]), &fast, &slow), None);
+    }
+
+    #[test]
+    fn a_path_is_judged_by_its_best_case_and_fails_only_where_that_was_asked_for() {
+        let case = |size: u64, gb: f64| {
+            let mut case = example::case(Op::Read, "x", size, 100, 1000);
+            case.transport = Some(carried(Class::Rdma, &[]));
+            case.bandwidth_bytes_per_s = Some(gb * 1e9);
+            case.limit = Some(Limit { bytes_per_s: 50e9, source: "a port".to_owned() });
+            case
+        };
+        let cases = [case(4096, 1.0), case(1 << 26, 35.0)];
+        let found = too_slow(&cases, None);
+        assert!(
+            found.len() == 1 && found[0].status == Status::Warn && found[0].title.contains("70 %"),
+            "{found:?}"
+        );
+        assert_eq!(too_slow(&cases, Some(90))[0].status, Status::Fail);
+        assert!(too_slow(&cases, Some(70)).is_empty());
+        assert!(too_slow(&[case(1 << 26, 45.0)], None).is_empty());
+        let unknown = CaseResult { limit: None, ..case(1 << 26, 1.0) };
+        assert!(too_slow(&[unknown], Some(100)).is_empty(), "only where a limit is known");
+    }
+}

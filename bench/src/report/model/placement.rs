@@ -1,0 +1,68 @@
+//! Where an engine sat.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::memory::AllocKind;
+
+/// Where one side's engine sat: its memory, cores and network ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Placement {
+    /// The GPU that the payload lay on; null for host memory.
+    pub(crate) gpu: Option<GpuUsed>,
+    /// Why host memory was used although GPU memory was wished for; null where it was not.
+    pub(crate) instead_of_gpu: Option<String>,
+    /// NUMA node that most pages of host memory lie on, as the kernel tells; null where it does not.
+    pub(crate) numa_node: Option<u32>,
+    /// Processor cores that the engine was pinned to, as the kernel lists them; null where it was not.
+    pub(crate) cpus: Option<String>,
+    /// Host memory in huge pages that were set aside.
+    pub(crate) huge_pages: bool,
+    /// Network devices that UCX was told; empty where it chose.
+    pub(crate) nics: Vec<String>,
+}
+
+/// A GPU and the memory on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct GpuUsed {
+    /// Model.
+    pub(crate) name: String,
+    /// `GPU-…`, or `MIG-…` of an instance.
+    pub(crate) uuid: String,
+    /// `GPU-…` of the whole GPU, also for an instance.
+    pub(crate) gpu_uuid: String,
+    /// PCI address.
+    pub(crate) pci: String,
+    /// The newest CUDA that the driver supports, for example `12.8`.
+    pub(crate) driver_cuda: String,
+    /// How the memory was allocated.
+    pub(crate) alloc: AllocKind,
+    /// Whether the memory can be exported as dma-buf, for network cards without a peer-memory module: `yes`, or `no` with
+    /// the reason.
+    pub(crate) dma_buf: String,
+    /// Whether the memory can be exported to other processes, for NVLink and PCIe between GPUs: `yes`, or `no` with the
+    /// reason.
+    pub(crate) process_export: String,
+    /// By which kind of handle.
+    pub(crate) process_export_means: String,
+    /// Why the data was checked through a copy in host memory; null where kernels on the GPU checked it.
+    pub(crate) without_kernels: Option<String>,
+}
+
+impl Placement {
+    /// The memory of all ranks of a side in a few words, each kind once.
+    pub(crate) fn memory_of(placements: &[Self]) -> String {
+        let mut kinds: Vec<String> = placements.iter().map(Self::memory).collect();
+        kinds.dedup();
+        kinds.join(" and ")
+    }
+
+    /// The memory in a few words, the same from run to run: `host memory`, `GPU memory (malloc)`.
+    pub(crate) fn memory(&self) -> String {
+        match &self.gpu {
+            Some(gpu) => format!("GPU memory ({})", cuda::Alloc::from(gpu.alloc)),
+            None if self.huge_pages => "host memory in huge pages".to_owned(),
+            None => "host memory".to_owned(),
+        }
+    }
+}

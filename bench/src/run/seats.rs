@@ -1,0 +1,211 @@
+//! Where the engine of a side is to sit: looks for GPUs where the plan wishes for one, and for what is near them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use checks::node::{gather_machine, near};
+use checks::{Finding, Status};
+use coordinator::Role;
+
+use super::stop::Stop;
+use super::supervisor::Supervisor;
+use super::target::wrong_event;
+use crate::engine::protocol::{Command, ErrorKind, Event};
+use crate::engine::{Engine, EngineFailure, Phase};
+use crate::memory::{GpuSeat, MemoryKind, MemoryWish, Nics, Numa, Seat, UCX_NET_DEVICES, pick};
+use crate::report::model::Placement;
+use crate::terminal::Terminal;
+
+/// A driver that has to wake its GPUs takes seconds.
+const LOOK_DEADLINE: Duration = Duration::from_secs(30);
+/// How an export that works reads.
+const YES: &str = "yes";
+/// Network interfaces named to UCX, at most.
+const INTERFACES_MAX: usize = 64;
+
+/// What a side knows when it chooses.
+#[derive(Debug)]
+pub(super) struct Chooser<'a> {
+    pub(super) role: Role,
+    pub(super) wish: &'a MemoryWish,
+    /// GPUs that this side's own user names; none leaves it to the plan.
+    pub(super) own_gpus: &'a [String],
+    /// Environment of this side's engines on top of its own.
+    pub(super) environment: &'a BTreeMap<String, String>,
+    /// Numbers of the ranks' engines among those that share the GPUs of this host.
+    pub(super) numbers: Range<usize>,
+    pub(super) terminal: &'a Terminal,
+}
+
+struct Gpu {
+    uuid: String,
+    pci: String,
+}
+
+impl Chooser<'_> {
+    /// Chooses for each rank, with an engine that only looks for GPUs and ends.
+    ///
+    /// # Errors
+    /// GPU memory is wanted and no GPU can be used, or the run ended meanwhile.
+    pub(super) async fn choose(&self, supervisor: &mut Supervisor) -> Result<Vec<Seat>, Stop> {
+        let kind = match self.role {
+            Role::Initiator => self.wish.initiator,
+            Role::Target => self.wish.target,
+        };
+        let seat = Seat { huge_pages: self.wish.huge_pages, ..Seat::default() };
+        if !kind.wants_gpu() {
+            return Ok(self.each(&self.near(seat, None)));
+        }
+        match self.look(supervisor).await? {
+            Ok(gpus) => Ok(gpus
+                .into_iter()
+                .map(|Gpu { uuid, pci }| {
+                    let gpu = GpuSeat { uuid, alloc: self.wish.alloc };
+                    self.near(Seat { gpu: Some(gpu), ..seat.clone() }, Some(&pci))
+                })
+                .collect()),
+            Err(why) => Ok(self.each(&self.without(kind, seat, why)?)),
+        }
+    }
+
+    fn each(&self, seat: &Seat) -> Vec<Seat> {
+        vec![seat.clone(); self.numbers.len()]
+    }
+
+    /// The GPU of each rank, or why there is none.
+    async fn look(&self, supervisor: &mut Supervisor) -> Result<Result<Vec<Gpu>, String>, Stop> {
+        let engine = Engine::spawn(self.role, self.environment, self.terminal).map_err(Stop::Engine)?;
+        supervisor.engines = vec![engine];
+        let answer = supervisor.work_all(&Command::LookForGpus, Phase::Opening, LOOK_DEADLINE).await;
+        supervisor.end_engines(answer.is_ok()).await;
+        let devices = match answer.map(|events| events.into_iter().next()) {
+            Ok(Some(Event::Gpus(devices))) => devices,
+            Ok(Some(other)) => return Err(wrong_event(&other)),
+            Ok(None) => return Err(Stop::Confused("no engine looked for GPUs".to_owned())),
+            Err(Stop::Engine(failure)) => match no_gpu(&failure) {
+                Some(why) => return Ok(Err(why)),
+                None => return Err(Stop::Engine(failure)),
+            },
+            Err(stop) => return Err(stop),
+        };
+        let wanted = if self.own_gpus.is_empty() { &self.wish.gpus } else { self.own_gpus };
+        let gpu = |number| {
+            let device = pick(&devices, wanted, number).map_err(|error| error.to_string())?;
+            Ok(Gpu { uuid: device.uuid.clone(), pci: device.pci.clone() })
+        };
+        Ok(self.numbers.clone().map(gpu).collect())
+    }
+
+    fn without(&self, kind: MemoryKind, seat: Seat, why: String) -> Result<Seat, Stop> {
+        if kind == MemoryKind::Auto {
+            return Ok(self.near(Seat { instead_of_gpu: Some(why), ..seat }, None));
+        }
+        let title = format!("{} has no GPU for --memory vram: {why}", self.role);
+        Err(Stop::Refused(Box::new(Finding::new("gpu-missing", Status::Fail, title).next_step(
+            "run `kvwire check node` and `nvidia-smi` where this side runs; in a pod, request nvidia.com/gpu; or measure host memory with --memory dram",
+        ))))
+    }
+
+    /// Cores and network ports for a seat; `gpu` is the PCI address of its GPU.
+    fn near(&self, seat: Seat, gpu: Option<&str>) -> Seat {
+        let set =
+            self.environment.contains_key(UCX_NET_DEVICES) || std::env::var_os(UCX_NET_DEVICES).is_some();
+        let around = gpu.map(|pci| near(&gather_machine(), pci));
+        let numa = match (self.wish.numa, &around) {
+            (Numa::Node(node), _) => Some(node),
+            (Numa::Auto, Some(around)) => around.numa_node,
+            (Numa::Auto, None) | (Numa::Off, _) => None,
+        };
+        let nics = match (&self.wish.nics, &around) {
+            (Nics::List(names), _) => names.clone(),
+            // A choice of the user's own stands, and one port leaves nothing to choose.
+            (Nics::Auto, Some(around)) if !set && around.farther_ports => {
+                around.ports.iter().cloned().chain(interfaces()).collect()
+            }
+            _ => Vec::new(),
+        };
+        Seat { numa, nics, ..seat }
+    }
+}
+
+/// Environment of an engine that sits there.
+pub(super) fn environment(
+    seat: &Seat,
+    mut environment: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    if !seat.nics.is_empty() {
+        environment.insert(UCX_NET_DEVICES.to_owned(), seat.nics.join(","));
+    }
+    environment
+}
+
+/// What an engine that looked for GPUs did not find.
+fn no_gpu(failure: &EngineFailure) -> Option<String> {
+    failure.reported().filter(|error| error.kind == ErrorKind::Gpu).map(|error| error.message.clone())
+}
+
+/// Interfaces stay allowed: whether UCX falls back to TCP is what the run is to show.
+fn interfaces() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).take(INTERFACES_MAX).collect();
+    names.sort();
+    names
+}
+
+/// What a reader should know about where a side's payload lies. What is so for several ranks is told once.
+pub(super) fn judge(side: &str, placements: &[Placement]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    for finding in placements.iter().flat_map(|placement| of_one(side, placement)) {
+        if !found.iter().any(|known| known.title == finding.title) {
+            found.push(finding);
+        }
+    }
+    found
+}
+
+fn of_one(side: &str, placement: &Placement) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if let Some(why) = &placement.instead_of_gpu {
+        found.push(
+            Finding::new(
+                "memory-fallback",
+                Status::Warn,
+                format!("{side}: host memory was measured, since no GPU could be used"),
+            )
+            .detail("--memory auto takes host memory where there is no GPU; nothing is said about GPU memory of this side")
+            .evidence([why.clone()])
+            .next_step("run `kvwire check node` where this side runs, or ask for --memory vram so that a missing GPU fails the run"),
+        );
+    }
+    let Some(gpu) = &placement.gpu else { return found };
+    if let Some(why) = &gpu.without_kernels {
+        found.push(
+            Finding::new(
+                "gpu-kernels-unused",
+                Status::Warn,
+                format!("{side}: the data in GPU memory is checked through a copy in host memory"),
+            )
+            .detail("filling and checking take longer; the figures of the transfers are not touched by that")
+            .evidence([why.clone()])
+            .next_step("update the NVIDIA driver; kernels need a GPU of the Turing generation or newer"),
+        );
+    }
+    let lines = [
+        format!("dma-buf: {}", gpu.dma_buf),
+        format!("to other processes, by {}: {}", gpu.process_export_means, gpu.process_export),
+    ];
+    if gpu.process_export != YES {
+        found.push(
+            Finding::new(
+                "gpu-memory-not-exportable",
+                Status::Warn,
+                format!("{side}: this GPU memory cannot be exported to another process, so that NVLink cannot reach it"),
+            )
+            .evidence(lines)
+            .next_step("try another --alloc: malloc has legacy IPC handles, vmm file descriptors; fabric handles need an IMEX channel in the container"),
+        );
+    }
+    found
+}

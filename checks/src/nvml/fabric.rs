@@ -1,0 +1,65 @@
+//! What a GPU knows of the NVLink fabric that it is part of.
+#![allow(unsafe_code, reason = "nvml-wrapper has no call for the fabric; each block says why it is sound")]
+
+use std::ffi::c_uint;
+
+use nvml_wrapper::{Device, Nvml};
+
+/// `nvmlGpuFabricInfo_v2_t` of nvml.h.
+#[repr(C)]
+#[derive(Default)]
+struct FabricInfo {
+    version: c_uint,
+    cluster: [u8; 16],
+    status: c_uint,
+    clique: c_uint,
+    state: u8,
+    health: c_uint,
+}
+
+/// `nvmlGpuFabricInfo_t`: what drivers older than 12.4 know.
+#[repr(C)]
+#[derive(Default)]
+struct FabricInfoFirst {
+    cluster: [u8; 16],
+    status: c_uint,
+    clique: c_uint,
+    state: u8,
+}
+
+/// `state completed, status 0, clique 1, cluster …, health 0x155`, or why the fabric is not known.
+pub(super) fn fabric(nvml: &Nvml, device: &Device<'_>) -> String {
+    // NVML_STRUCT_VERSION: the size, and the number of the version in the highest byte.
+    let version = c_uint::try_from(size_of::<FabricInfo>()).unwrap_or(0) | 2 << 24;
+    let mut info = FabricInfo { version, ..FabricInfo::default() };
+    if let Ok(get) = &nvml.lib().nvmlDeviceGetGpuFabricInfoV {
+        // SAFETY: the device is of this NVML, which lives longer than the call; the version in the structure tells NVML
+        // its layout and size.
+        let told = unsafe { get(device.handle(), (&raw mut info).cast()) };
+        if told == 0 {
+            return words(info.state, info.status, info.clique, info.cluster, Some(info.health));
+        }
+    }
+    let Ok(get) = &nvml.lib().nvmlDeviceGetGpuFabricInfo else {
+        return "not known: this driver's NVML has no call for it".to_owned();
+    };
+    let mut info = FabricInfoFirst::default();
+    // SAFETY: as above; the structure is the one that this call takes.
+    match unsafe { get(device.handle(), (&raw mut info).cast()) } {
+        0 => words(info.state, info.status, info.clique, info.cluster, None),
+        error => format!("not known: NVML error {error}"),
+    }
+}
+
+fn words(state: u8, status: c_uint, clique: c_uint, cluster: [u8; 16], health: Option<c_uint>) -> String {
+    let state = match state {
+        0 => return "state not supported".to_owned(),
+        1 => "not started",
+        2 => "in progress",
+        3 => "completed",
+        _ => "of a kind that this kvwire does not know",
+    };
+    let cluster: String = cluster.iter().map(|byte| format!("{byte:02x}")).collect();
+    let health = health.map_or(String::new(), |mask| format!(", health {mask:#x}"));
+    format!("state {state}, status {status}, clique {clique}, cluster {cluster}{health}")
+}
