@@ -102,6 +102,27 @@ pub(crate) const RUN_PAGES: &[Page] = pages! {
     "transfer-stalled", "A transfer was posted and did not complete",
         "The link or the other side stopped moving bytes; UCX notices that only after tens of seconds.",
         "Look at the counters of both ports while it hangs.", "Look at link, switch and peer; raise --transfer-timeout only for slow wires.", Admin;
+    "gpu-missing", "GPU memory was asked for and there is no GPU that can be used",
+        "No driver library in the container, no device file, or a number, UUID or PCI address that no GPU has.",
+        "nvidia-smi -L; kvwire info", "Request nvidia.com/gpu in the pod, correct --gpu, or measure host memory with --memory dram.", User;
+    "gpu-unusable", "A call of the NVIDIA driver failed",
+        "Out of memory, a lost device, a driver that is too old, or no permission: the finding has the driver's own word.",
+        "nvidia-smi; dmesg | grep -i xid", "Mend what the driver's word names; free the GPU's memory, or update the driver.", Admin;
+    "memory-fallback", "Host memory was measured in place of GPU memory",
+        "--memory auto takes host memory where no GPU can be used.",
+        "kvwire info", "Ask for --memory vram, so that a missing GPU fails the run.", User;
+    "gpu-kernels-unused", "GPU memory is filled and checked through host memory",
+        "The driver refused the kernels, or they disagreed with the processor.",
+        "The finding has the driver's word.", "Update the NVIDIA driver; the figures of the transfers are right all the same.", Admin;
+    "gpu-memory-not-exportable", "GPU memory that NVLink cannot reach",
+        "What the memory was taken with (--alloc) has no handle that another process could import.",
+        "The finding lists the exports that were tried.", "Try another --alloc: malloc, vmm or fabric; fabric needs an IMEX channel in the container.", User;
+    "cuda-ipc-impossible", "NVLink and PCIe between the two GPUs cannot be used",
+        "The two processes are in different PID namespaces and have no IMEX channel, or a GPU is divided by MIG.",
+        "readlink /proc/self/ns/pid  # in both; ls /dev/nvidia-caps-imex-channels", "Share the PID namespace, or give both an IMEX channel and use --alloc fabric.", User;
+    "efficiency-low", "A path carried far less than it could",
+        "Small blocks, few of them at once, fewer rails or lanes than there are, a PCIe link that trained low, memory on another NUMA node, or load.",
+        "Compare the best case with the limit that the finding names.", "Measure larger blocks with more --batch and --depth; then look at `kvwire check node`.", User;
     "gate-regression", "Something got worse",
         "A change of code, version, setting or machine between baseline and candidate.",
         "Compare the two result files with `kvwire report`.", "Find the change, or make a new baseline when it is meant.", User;
