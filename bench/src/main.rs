@@ -3,6 +3,7 @@
 
 mod check;
 mod cli;
+mod deploy;
 mod engine;
 mod exit;
 mod explain;
@@ -33,15 +34,18 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(error) => return Exit::of_parser(&error).into(),
     };
     let exit = match cli.command {
         Command::Gate(args) => gate::run(&args, &Terminal::new(&args.output)),
         Command::Report(args) => report::run(&args, &Terminal::new(&args.output)),
         Command::Check(args) => check::run(&args),
         Command::Engine => engine::main(),
+        Command::Collect(args) => deploy::collect(&args),
+        Command::Deploy(args) => deploy::run(&args),
         Command::Explain(args) => explain::run(&args, &Terminal::new(&args.output)),
         Command::Info(args) => info::run(&args, &Terminal::new(&args.output)),
+        Command::Install(args) => deploy::install(&args),
         Command::Target(args) => run::target(&args, &Terminal::new(&args.output), begin),
         Command::Initiator(args) => run::initiator(&args, &Terminal::new(&args.output), begin),
         Command::Run(args) => run::by_index(&args, &Terminal::new(&args.output), begin),
@@ -49,11 +53,4 @@ fn main() -> ExitCode {
         Command::Pair(args) => run::pair(&args, &Terminal::new(&args.output), begin),
     };
     exit.into()
-}
-
-/// Help and version are results; everything else that the parser says is a wrong command line.
-fn usage(error: &clap::Error) -> ExitCode {
-    // Ignored: when even this cannot be printed, the exit code still tells.
-    let _ = error.print();
-    if error.use_stderr() { Exit::Usage.into() } else { Exit::Trusted.into() }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::{OutputArgs, When};
+use crate::cli::{OutputArgs, ProgressWhen, When};
 
 /// Characters in a line where nobody says.
 const WIDTH_DEFAULT: usize = 120;
@@ -17,6 +17,7 @@ pub(crate) struct Terminal {
     quiet: bool,
     verbose: bool,
     color: When,
+    progress_when: ProgressWhen,
     progress: Arc<Mutex<Option<Progress>>>,
 }
 
@@ -31,7 +32,18 @@ struct Progress {
 impl Terminal {
     /// Follows the output flags.
     pub(crate) fn new(args: &OutputArgs) -> Self {
-        Self { quiet: args.quiet, verbose: args.verbose, color: args.color, progress: Arc::default() }
+        Self {
+            quiet: args.quiet,
+            verbose: args.verbose,
+            color: args.color,
+            progress_when: ProgressWhen::Auto,
+            progress: Arc::default(),
+        }
+    }
+
+    /// The same terminal, which shows how a run goes on in this way.
+    pub(crate) fn showing(&self, progress: ProgressWhen) -> Self {
+        Self { progress_when: progress, ..self.clone() }
     }
 
     /// True when text on standard output may carry colour.
@@ -111,12 +123,15 @@ impl Terminal {
         self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Shows a progress line for `cases` cases, when standard error is a terminal and `--quiet` is not given.
+    /// Shows how far the run of `cases` cases is: a moving line when standard error is a terminal, or a line for each
+    /// case, as `--progress` says; nothing with `--quiet`.
     pub(crate) fn start_progress(&self, cases: u64) {
-        if self.quiet || !io::stderr().is_terminal() {
-            return;
-        }
-        let bar = ProgressBar::with_draw_target(Some(cases), ProgressDrawTarget::stderr());
+        let target = match self.progress_when {
+            ProgressWhen::Auto if !self.quiet && io::stderr().is_terminal() => ProgressDrawTarget::stderr(),
+            ProgressWhen::Lines if !self.quiet => ProgressDrawTarget::hidden(),
+            _ => return,
+        };
+        let bar = ProgressBar::with_draw_target(Some(cases), target);
         if let Ok(style) = ProgressStyle::with_template("{percent:>3}% {bar:24} {pos}/{len} {msg}") {
             bar.set_style(style);
         }
@@ -125,6 +140,12 @@ impl Terminal {
 
     /// Shows which case runs now and about how much time is left.
     pub(crate) fn show_case(&self, done: u64, case: &str, left: Duration) {
+        if self.progress_when == ProgressWhen::Lines
+            && let Some(all) = self.progress_bar().and_then(|bar| bar.length())
+        {
+            let left = left.as_secs_f64().ceil();
+            self.talk(&format!("case {} of {all}: {case}, about {left} s left", done + 1));
+        }
         if let Some(progress) = self.locked().as_mut() {
             progress.case = case.to_owned();
             progress.end = Instant::now() + left;

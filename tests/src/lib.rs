@@ -16,7 +16,9 @@ mod find;
 mod gpus;
 mod kubectl;
 mod live;
+pub mod manifests;
 mod netns;
+mod podman;
 mod relay;
 
 use std::path::PathBuf;
@@ -32,6 +34,7 @@ pub use gpus::{Gpus, gpus};
 pub use kubectl::{Kubectl, RUNS_HERE};
 pub use live::{Live, is_alive};
 pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS, enter};
+pub use podman::Podman;
 pub use relay::Relay;
 
 /// A run that takes longer than this hangs.

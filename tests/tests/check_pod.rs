@@ -302,12 +302,9 @@ fn one_exec_with_exact_words_reads_the_environment_of_the_engine() {
         (&expected.map(str::to_owned)[..], 9),
         "the script is one word"
     );
-    for words in [
-        "pod decode-0, process 7:3:9",
-        "UCX_TLS=tcp,cuda_copy",
-        "[tls-without-rdma]",
-        "0 file(s) and 1 pod(s)",
-    ] {
+    for words in
+        ["pod decode-0, process 7:3:9", "UCX_TLS=tcp,cuda_copy", "[tls-without-rdma]", "1 worker in 1 pod"]
+    {
         assert!(ended.stdout.contains(words), "{words}: {ended}");
     }
     assert!(!ended.stdout.contains("hf_abc"), "{ended}");

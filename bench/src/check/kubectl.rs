@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use checks::node::CAPTURE_MAX;
 use checks::{Finding, Status};
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::cli::PodArgs;
+use crate::deploy::kubectl::{bounded, is_kubernetes_name};
 
 /// Id of the finding about a pod that could not be looked into.
 pub(super) const ID: &str = "pod-exec";
@@ -273,26 +273,6 @@ impl Output {
         let lines: Vec<&str> = self.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
         lines[lines.len().saturating_sub(4)..].iter().map(|line| (*line).to_owned()).collect()
     }
-}
-
-/// Reads a stream to its end and keeps the first `most` bytes. The rest is read and dropped, so that the writer is not
-/// held up.
-async fn bounded(stream: Option<impl AsyncRead + Unpin>, most: usize) -> String {
-    let Some(mut stream) = stream else { return String::new() };
-    let mut kept = Vec::new();
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(read @ 1..) = stream.read(&mut buffer).await {
-        let room = most.saturating_sub(kept.len()).min(read);
-        kept.extend_from_slice(&buffer[..room]);
-    }
-    String::from_utf8_lossy(&kept).into_owned()
-}
-
-/// A DNS subdomain, as names of pods, namespaces and containers are.
-fn is_kubernetes_name(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    name.len() <= 253 && name.chars().all(inner) && end(name.chars().next()) && end(name.chars().next_back())
 }
 
 #[cfg(test)]

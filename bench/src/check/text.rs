@@ -136,9 +136,10 @@ fn push_end(out: &mut String, report: &Report, paint: Paint, width: usize) {
         counts.unknown,
         counts.ok,
         several(report.judged(), "worker"),
-        match report.processes {
-            0 => several(report.files, "file"),
-            n => format!("{} and {}", several(report.files, "file"), several(n, "pod")),
+        match (report.files, report.processes) {
+            (0, pods) if pods > 0 => several(pods, "pod"),
+            (files, 0) => several(files, "file"),
+            (files, pods) => format!("{} and {}", several(files, "file"), several(pods, "pod")),
         }
     );
     let _ = write!(out, "{} ", paint.text(Tone::Heading, "verdict:"));

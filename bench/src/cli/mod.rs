@@ -1,8 +1,10 @@
 //! What the user typed, one file a command. Every flag has a `KVWIRE_…` variable; the flag wins.
 
 mod check;
+mod deploy;
 mod gate;
 mod info;
+mod install;
 mod join;
 mod kv;
 mod measure;
@@ -19,12 +21,16 @@ use clap::{Parser, Subcommand};
 pub(crate) use check::{
     CheckArgs, CheckCommand, CheckEnvArgs, CheckNixlArgs, CheckNodeArgs, ExplainArgs, FailOn, Format, PodArgs,
 };
+#[cfg(test)]
+pub(crate) use deploy::Fabric;
+pub(crate) use deploy::{CollectArgs, DeleteArgs, DeployArgs, DeployCommand, JobArgs, RenderArgs, WaitArgs};
 pub(crate) use gate::{CalibrateArgs, GateArgs, GateCommand, TOLERANCE_DEFAULT};
 pub(crate) use info::InfoArgs;
+pub(crate) use install::InstallArgs;
 pub(crate) use join::{InitiatorArgs, JoinArgs, RunArgs, TargetArgs, text_of};
 pub(crate) use measure::{MeasureArgs, NixlArgs};
 pub(crate) use memory::named;
-pub(crate) use output::{OutputArgs, ResultArgs, When};
+pub(crate) use output::{OutputArgs, ProgressWhen, ResultArgs, When};
 pub(crate) use pair::PairArgs;
 pub(crate) use plan::PlanArgs;
 pub(crate) use report::ReportArgs;
@@ -86,6 +92,14 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Show which NIXL, UCX and GPUs would be used, and every place that was searched.
     Info(InfoArgs),
+    /// Run the two sides as two pods of one Kubernetes Job.
+    ///
+    /// Works through your own kubectl, with the manifests of deploy/, which are part of this program.
+    Deploy(DeployArgs),
+    /// Fetch the result of a Job: shows progress, writes JSON and HTML, and ends with the run's exit code.
+    Collect(CollectArgs),
+    /// Copy this program into a folder, so that it can run in a container whose image does not have it.
+    Install(InstallArgs),
     /// The child process that loads NIXL. Started by the other commands, never by hand.
     #[command(hide = true)]
     Engine,

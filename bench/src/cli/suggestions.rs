@@ -93,7 +93,8 @@ fn every_command_of_the_pages_exists_with_its_flags() {
     pages.extend(fs::read_dir(Path::new(ROOT).join("docs")).unwrap().map(|entry| entry.unwrap().path()));
     let mut count = 0;
     let mut check = |text: &str, place: &str| {
-        for command in commands(text) {
+        // `kvwire … here` stands for a version.
+        for command in commands(text).into_iter().filter(|command| !command.starts_with("kvwire …")) {
             count += 1;
             let refused = refusal(&command).filter(|(kind, message)| !is_open(*kind, message));
             assert_eq!(refused, None, "{place}: {command}");

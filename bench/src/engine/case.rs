@@ -17,6 +17,21 @@ use crate::memory::pattern::{EndWords, Key};
 use crate::plan::{Case, Op, Part, Plan};
 use crate::workload::Where;
 
+/// When a timed loop ran, and how long it could not.
+#[derive(Clone, Copy)]
+struct Took {
+    began_ns: u64,
+    off_cpu_ns: u64,
+}
+
+impl Took {
+    /// A loop that is over now. `had_ns`: the processor time of this thread when it began.
+    fn since(began_ns: u64, had_ns: u64) -> Self {
+        let (wall, had) = (clock::now_ns() - began_ns, clock::thread_ns().saturating_sub(had_ns));
+        Self { began_ns, off_cpu_ns: wall.saturating_sub(had) }
+    }
+}
+
 /// Shares of the case time for what surrounds the timed loop.
 const WARM_UP_SHARE: u32 = 10;
 const EXTRA_SHARE: u32 = 10;
@@ -314,8 +329,9 @@ impl<'a> CaseRun<'a> {
         while clock::now_ns() < start_at_ns {
             std::hint::spin_loop();
         }
-        let began_ns = clock::now_ns();
+        let (began_ns, had_ns) = (clock::now_ns(), clock::thread_ns());
         let outcomes = run(&mut slots, limits, &mut timings);
+        let took = Took::since(began_ns, had_ns);
         for mut slot in slots {
             let lane = std::mem::take(&mut slot.lane);
             parts[lane].slots.push(slot);
@@ -326,8 +342,7 @@ impl<'a> CaseRun<'a> {
             part.count_notifications(session, *outcome)?;
         }
         let each = parts.iter_mut().zip(outcomes.into_iter().zip(timings));
-        each.map(|(part, (outcome, timings))| part.conclude(session, epoch, began_ns, outcome, timings))
-            .collect()
+        each.map(|(part, (outcome, timings))| part.conclude(session, epoch, took, outcome, timings)).collect()
     }
 
     /// Takes the data of an epoch, from which on transfers are counted.
@@ -343,7 +358,7 @@ impl<'a> CaseRun<'a> {
         &mut self,
         session: &Session<'_>,
         epoch: u32,
-        began_ns: u64,
+        took: Took,
         outcome: Outcome,
         timings: Timings,
     ) -> Result<Measured, EngineError> {
@@ -362,7 +377,8 @@ impl<'a> CaseRun<'a> {
             moved: self.transfers().map(u64::from).sum(),
             moved_bytes: self.payload_bytes(),
             payload_bytes,
-            began_ns,
+            began_ns: took.began_ns,
+            off_cpu_ns: took.off_cpu_ns,
             wall_ns: ns(outcome.wall),
             ended_by_samples: outcome.ended_by_count,
             prep: timings.prep.and_then(|prep| prep.distribution()),
@@ -662,4 +678,18 @@ impl Compared {
 fn median<T: Ord + Copy + Default>(values: &mut [T]) -> T {
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_sleeps_had_no_processor() {
+        let (began, had) = (clock::now_ns(), clock::thread_ns());
+        std::thread::sleep(Duration::from_millis(20));
+        let took = Took::since(began, had);
+        assert_eq!(took.began_ns, began);
+        assert!(took.off_cpu_ns >= 19_000_000, "{}", took.off_cpu_ns);
+    }
 }

@@ -237,6 +237,8 @@ pub(crate) struct Measured {
     pub(crate) moved_bytes: u64,
     /// When the loop began, by the host's monotonic clock, in nanoseconds.
     pub(crate) began_ns: u64,
+    /// How long the loop, which never sleeps, had no processor, in nanoseconds.
+    pub(crate) off_cpu_ns: u64,
     /// From the first post to the last completion, in nanoseconds.
     pub(crate) wall_ns: u64,
     /// True when the number of samples ended the loop, false when its time did.

@@ -15,6 +15,8 @@ use super::thresholds::Thresholds;
 pub(super) const FALSE_ALARMS: f64 = 0.05;
 /// Repetitions of a side below which nothing is said.
 pub(super) const REPETITIONS_MIN: usize = 5;
+/// Share of its time by which a loop may lack a processor more than the baseline's before a change says nothing.
+const MORE_OFF_CPU: f64 = 0.1;
 /// Seed of the bootstrap: the same files give the same interval.
 const SEED: u64 = 0x6b76_7769_7265;
 
@@ -30,6 +32,8 @@ pub(crate) enum Judgement {
     Unchanged,
     /// Too few repetitions to see a change.
     TooFew,
+    /// Looks worse, and the engine had no processor for much more of its time than in the baseline.
+    Starved,
 }
 
 /// One metric of one case, baseline against candidate.
@@ -64,6 +68,7 @@ struct Open {
     tolerance: f64,
     worse: f64,
     better: f64,
+    starved: bool,
 }
 
 /// Compares every metric that both sides have, with the correction over all of them.
@@ -146,6 +151,7 @@ fn one(old: &SideCase, new: &SideCase, metric: Metric, tolerance: f64, resamples
         tolerance,
         worse,
         better,
+        starved: metric.feels_load() && new.off_cpu() > old.off_cpu() + MORE_OFF_CPU,
     })
 }
 
@@ -154,11 +160,11 @@ fn judge(open: Vec<Open>, chance: f64) -> Vec<Comparison> {
     let of = |p: fn(&Open) -> f64| significant(&open.iter().map(p).collect::<Vec<_>>(), FALSE_ALARMS);
     let (worse, better) = (of(|open| open.worse), of(|open| open.better));
     let judged = open.into_iter().zip(worse).zip(better).map(|((open, worse), better)| {
-        let Open { mut comparison, step, tolerance, .. } = open;
+        let Open { mut comparison, step, tolerance, starved, .. } = open;
         comparison.judgement = if too_few(comparison.repetitions, chance) {
             Judgement::TooFew
         } else if worse && step > tolerance {
-            Judgement::Worse
+            if starved { Judgement::Starved } else { Judgement::Worse }
         } else if better && step < -tolerance {
             Judgement::Better
         } else {

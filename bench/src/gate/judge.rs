@@ -69,6 +69,7 @@ pub(super) fn judge(
         comparisons = compare(&old, &new, thresholds, asked.tolerance);
         findings.extend(missing(&old, &new));
         findings.extend(blind(&comparisons));
+        findings.extend(starved(&comparisons));
         if comparisons.is_empty() {
             findings.push(unknown("nothing-compared", "the two sides have no measured case in common"));
         }
@@ -193,6 +194,20 @@ fn blind(comparisons: &[Comparison]) -> Option<Finding> {
         unknown("gate-too-few", title)
             .next_step("measure both sides with --repeat 10, or give several results"),
     )
+}
+
+/// Changes for the worse that a busy machine may have made.
+fn starved(comparisons: &[Comparison]) -> Option<Finding> {
+    let all: Vec<&Comparison> = comparisons.iter().filter(|c| c.judgement == Judgement::Starved).collect();
+    let first = all.first()?;
+    let title = format!(
+        "{} of {} comparisons look worse, and the engine lacked a processor far more than in the baseline ({} of {})",
+        all.len(),
+        comparisons.len(),
+        first.metric,
+        first.case
+    );
+    Some(unknown("gate-cpu-contended", title).next_step("measure again with nothing else running beside it"))
 }
 
 fn worse_finding(comparison: &Comparison) -> Finding {

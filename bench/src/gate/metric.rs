@@ -46,6 +46,11 @@ impl Metric {
         case.repetitions.iter().filter_map(|repetition| self.of(repetition)).collect()
     }
 
+    /// Whether it suffers when the engine has to share its processor. A median does not, as long as most transfers do not.
+    pub(super) fn feels_load(self) -> bool {
+        !matches!(self, Self::P50)
+    }
+
     /// On a scale where equal steps are equal shares, and up is worse.
     pub(super) fn worse(self, value: f64) -> f64 {
         if self.more_is_better() { -value.ln() } else { value.ln() }

@@ -56,6 +56,7 @@ fn comparison_row(comparison: &Comparison) -> [String; 7] {
         Judgement::Better => " better",
         Judgement::Unchanged => "",
         Judgement::TooFew => " too few",
+        Judgement::Starved => " no CPU",
     };
     let [low, high] = comparison.change_interval;
     [

@@ -1,6 +1,7 @@
 //! One side of a comparison: the repetitions of every case and metric, run by run.
 
 use super::metric::Metric;
+use super::shift::median;
 use crate::plan::Op;
 use crate::report::model::{CaseResult, CaseStatus, ResultFile};
 
@@ -38,6 +39,8 @@ pub(super) struct SideCase {
     values: [Vec<Vec<f64>>; 3],
     /// Results in which it passed.
     passed: usize,
+    /// Share of each timed loop in which the engine had no processor, where it is known.
+    off_cpu: Vec<f64>,
 }
 
 impl SideCase {
@@ -52,6 +55,7 @@ impl SideCase {
             troubles: Vec::new(),
             values: Default::default(),
             passed: 0,
+            off_cpu: Vec::new(),
         }
     }
 
@@ -64,6 +68,11 @@ impl SideCase {
             self.limit = Some(self.limit.map_or(limit.bytes_per_s, |known| known.min(limit.bytes_per_s)));
         }
         self.passed += 1;
+        let share = |off_cpu: Option<u64>, wall: u64| off_cpu.map(|off| off as f64 / wall.max(1) as f64);
+        if case.repetitions.is_empty() {
+            self.off_cpu.extend(share(case.off_cpu_ns, case.wall_ns));
+        }
+        self.off_cpu.extend(case.repetitions.iter().filter_map(|one| share(one.off_cpu_ns, one.wall_ns)));
         for (metric, runs) in Metric::ALL.into_iter().zip(&mut self.values) {
             let values = metric.values(case);
             // A figure that only the repetitions with many samples have would be one of the fast repetitions.
@@ -78,6 +87,11 @@ impl SideCase {
         let place = Metric::ALL.iter().position(|one| *one == metric).unwrap_or(0);
         let runs = &self.values[place];
         if runs.len() == self.passed { runs } else { &[] }
+    }
+
+    /// Median share of the timed loops in which the engine had no processor; 0 where it is not known.
+    pub(super) fn off_cpu(&self) -> f64 {
+        median(&mut self.off_cpu.clone()).unwrap_or(0.0)
     }
 
     /// The same on the scale on which up is worse.

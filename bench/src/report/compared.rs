@@ -31,6 +31,7 @@ pub(super) fn word(judgement: Judgement) -> &'static str {
         Judgement::Better => "better",
         Judgement::Unchanged => "no change shown",
         Judgement::TooFew => "too few repetitions",
+        Judgement::Starved => "slower, without a processor",
     }
 }
 

@@ -23,7 +23,7 @@ const STYLE: &str = include_str!("html/style.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 /// All results in one page; several are compared with the first.
-pub(super) fn render(results: &[Stored]) -> String {
+pub(crate) fn render(results: &[Stored]) -> String {
     let title = results.first().map_or(String::new(), |one| one.result.run.id.clone());
     let page = html! {
         (DOCTYPE)

@@ -3,9 +3,10 @@
 mod compared;
 mod csv;
 mod hdr_log;
-mod html;
+pub(crate) mod html;
 pub(crate) mod json;
 mod junit;
+pub(crate) mod log;
 mod markdown;
 pub(crate) mod model;
 mod prometheus;

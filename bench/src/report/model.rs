@@ -258,6 +258,9 @@ pub(crate) struct CaseResult {
     /// Transfers that were scheduled and never started, since the pair fell too far behind the rate.
     #[serde(default)]
     pub(crate) unserved: u64,
+    /// How long the timed loops, which never sleep, had no processor, in ns; null where it is not known.
+    #[serde(default)]
+    pub(crate) off_cpu_ns: Option<u64>,
     /// Transfers before the timed loop that count in nothing else.
     pub(crate) warmup_transfers: u64,
     /// What is known about the data that arrived.

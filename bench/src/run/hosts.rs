@@ -1,12 +1,11 @@
 //! `kvwire target`, `kvwire initiator` and `kvwire run`: one role in this process, the other on another host.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use checks::Node;
 use coordinator::{Endpoint, Role, RunId};
 
-use super::finish::{block_on, finish, finish_without_result, no_signals, say_usage};
+use super::finish::{Ending, block_on, no_signals};
 use super::initiator::Initiator;
 use super::join::{Missed, identity, join};
 use super::record::Record;
@@ -15,9 +14,7 @@ use super::scope::Scope;
 use super::stop::Stop;
 use super::supervisor::Interrupts;
 use super::target::{Keeping, Target};
-use crate::cli::{
-    InitiatorArgs, JoinArgs, MeasureArgs, NixlArgs, OutputArgs, RunArgs, TargetArgs, named, text_of,
-};
+use crate::cli::{InitiatorArgs, JoinArgs, MeasureArgs, NixlArgs, RunArgs, TargetArgs, named, text_of};
 use crate::exit::Exit;
 use crate::plan::Plan;
 use crate::preflight;
@@ -33,8 +30,7 @@ pub(crate) fn target(args: &TargetArgs, terminal: &Terminal, begin: Instant) -> 
         gpus: &args.gpu,
         join: &args.join,
         nixl: &args.nixl,
-        output: args.result.output.as_ref(),
-        print: &args.output,
+        ending: Ending::new(&args.output, &args.result),
     };
     side.run(terminal, begin)
 }
@@ -47,16 +43,16 @@ pub(crate) fn initiator(args: &InitiatorArgs, terminal: &Terminal, begin: Instan
         join: &args.join,
         measure: &args.measure,
         nixl: &args.nixl,
-        output: args.result.output.as_ref(),
-        print: &args.output,
+        ending: Ending::new(&args.output, &args.result),
     };
     side.run(terminal, begin)
 }
 
 /// `kvwire run`. `begin` is when the program started.
 pub(crate) fn by_index(args: &RunArgs, terminal: &Terminal, begin: Instant) -> Exit {
+    let ending = Ending::new(&args.output, &args.result);
     match args.index(|name| std::env::var(name).ok()) {
-        Err(message) => say_usage(terminal, &message),
+        Err(message) => ending.usage(terminal, &message),
         Ok(0) => TargetSide {
             rendezvous: args.rendezvous.as_str(),
             advertise: None,
@@ -65,8 +61,7 @@ pub(crate) fn by_index(args: &RunArgs, terminal: &Terminal, begin: Instant) -> E
             gpus: &args.measure.memory.gpu,
             join: &args.join,
             nixl: &args.nixl,
-            output: args.result.output.as_ref(),
-            print: &args.output,
+            ending,
         }
         .run(terminal, begin),
         Ok(1) => InitiatorSide {
@@ -75,11 +70,10 @@ pub(crate) fn by_index(args: &RunArgs, terminal: &Terminal, begin: Instant) -> E
             join: &args.join,
             measure: &args.measure,
             nixl: &args.nixl,
-            output: args.result.output.as_ref(),
-            print: &args.output,
+            ending,
         }
         .run(terminal, begin),
-        Ok(other) => say_usage(
+        Ok(other) => ending.usage(
             terminal,
             &format!(
                 "--index: {other} has no role, since a run has two sides\n  fix: start two processes, with index 0 and 1"
@@ -101,18 +95,17 @@ struct TargetSide<'a> {
     gpus: &'a [String],
     join: &'a JoinArgs,
     nixl: &'a NixlArgs,
-    output: Option<&'a PathBuf>,
-    print: &'a OutputArgs,
+    ending: Ending<'a>,
 }
 
 impl TargetSide<'_> {
     fn run(&self, terminal: &Terminal, begin: Instant) -> Exit {
         let checked = preflight::nixl_lib("--nixl-lib", self.nixl.nixl_lib.as_ref())
-            .and_then(|()| preflight::output(self.output))
+            .and_then(|()| preflight::output(self.ending.output()))
             .and_then(|()| endpoint(self.rendezvous));
         match checked {
             Ok(endpoint) => block_on(terminal, self.serve(&endpoint, terminal, begin)),
-            Err(message) => say_usage(terminal, &message),
+            Err(message) => self.ending.usage(terminal, &message),
         }
     }
 
@@ -127,10 +120,10 @@ impl TargetSide<'_> {
         let met = Rendezvous::at_target(endpoint, run, options(self.join, terminal), &who, self.by_index);
         let rendezvous = match met.await {
             Ok(rendezvous) => rendezvous,
-            Err(message) => return say_usage(terminal, &message),
+            Err(message) => return self.ending.usage(terminal, &message),
         };
-        if let Some(address) = rendezvous.join_address(endpoint, self.advertise) {
-            // Always: without this line the other side cannot be started.
+        // A launcher has told both sides already; by hand, without this line the other side cannot be started.
+        if let Some(address) = rendezvous.join_address(endpoint, self.advertise).filter(|_| !self.by_index) {
             terminal.say(&format!("on the other host: kvwire initiator --rendezvous {address}"));
         }
         let mut exit = self.one_run(&rendezvous, &node, &interrupts, terminal, begin).await;
@@ -155,21 +148,21 @@ impl TargetSide<'_> {
             Err(Missed { stop, at }) => {
                 let interrupted = matches!(stop, Stop::Interrupted { .. });
                 // A target that is kept waits on: nobody has come yet.
-                let exit = finish_without_result(self.print, &stop, at, terminal);
+                let exit = self.ending.without_result(&stop, at, terminal);
                 return OneRun { exit, interrupted };
             }
         };
-        let keeping = Keeping { run: rendezvous.run.clone(), output: self.output.cloned(), begin };
+        let keeping = Keeping { run: rendezvous.run.clone(), output: self.ending.output().cloned(), begin };
         let target = Target::new(met, text_of(self.nixl.nixl_lib.as_ref()), terminal.clone(), keeping)
             .with_own_environment(self.nixl.environment())
             .with_own_gpus(named(self.gpus));
         let ended = target.run().await;
         let interrupted = ended.interrupted;
         let exit = match &ended.record {
-            Some(record) => finish(self.print, ended.outcome, record, terminal),
+            Some(record) => self.ending.with(ended.outcome, record, terminal),
             None => ended.stop.map_or_else(
                 || ended.outcome.exit(),
-                |Missed { stop, at }| finish_without_result(self.print, &stop, at, terminal),
+                |Missed { stop, at }| self.ending.without_result(&stop, at, terminal),
             ),
         };
         OneRun { exit, interrupted }
@@ -188,15 +181,15 @@ struct InitiatorSide<'a> {
     join: &'a JoinArgs,
     measure: &'a MeasureArgs,
     nixl: &'a NixlArgs,
-    output: Option<&'a PathBuf>,
-    print: &'a OutputArgs,
+    ending: Ending<'a>,
 }
 
 impl InitiatorSide<'_> {
     fn run(&self, terminal: &Terminal, begin: Instant) -> Exit {
+        let terminal = &self.ending.terminal(terminal);
         match self.prepare(terminal) {
             Ok((plan, rendezvous)) => block_on(terminal, self.lead(plan, &rendezvous, terminal, begin)),
-            Err(message) => say_usage(terminal, &message),
+            Err(message) => self.ending.usage(terminal, &message),
         }
     }
 
@@ -204,7 +197,7 @@ impl InitiatorSide<'_> {
         let available = Node::available_memory_bytes();
         let plan = self.measure.plan(self.nixl, available).map_err(|e| e.to_string())?;
         preflight::nixl_lib("--nixl-lib", self.nixl.nixl_lib.as_ref())?;
-        preflight::output(self.output)?;
+        preflight::output(self.ending.output())?;
         let options = options(self.join, terminal);
         let run = self.join.run_id.as_ref();
         let rendezvous = Rendezvous::at_initiator(&endpoint(self.rendezvous)?, run, options, self.by_index)?;
@@ -213,7 +206,7 @@ impl InitiatorSide<'_> {
 
     async fn lead(&self, plan: Plan, rendezvous: &Rendezvous, terminal: &Terminal, begin: Instant) -> Exit {
         let node = Node::probe(env!("CARGO_PKG_VERSION"));
-        let (run, output) = (rendezvous.run.as_str(), self.output.cloned());
+        let (run, output) = (rendezvous.run.as_str(), self.ending.output().cloned());
         let interrupts = match Interrupts::new("initiator") {
             Ok(interrupts) => interrupts,
             Err(e) => return no_signals(terminal, &e),
@@ -232,6 +225,6 @@ impl InitiatorSide<'_> {
                 (record.close_with(&stop, &at.to_string()), record)
             }
         };
-        finish(self.print, outcome, &record, terminal)
+        self.ending.with(outcome, &record, terminal)
     }
 }

@@ -33,6 +33,8 @@ const NOTIFICATION_TIMEOUT_MS: u64 = 2000;
 const START_TOGETHER_NS: u64 = 5_000_000;
 /// What a case takes beside its timed loop, as a share of it: for the time shown as left.
 const AROUND_SHARE: f64 = 0.3;
+/// Share of a timed loop without a processor from which on its figures need a word.
+const OFF_CPU_SHARE: f64 = 0.1;
 
 /// The leading side of a run.
 #[derive(Debug)]
@@ -484,6 +486,9 @@ impl Initiator {
                     .next_step("trust kvwire's clock for what an engine waits for; NIXL's telemetry counts whole microseconds"),
             );
         }
+        if let Some(finding) = starved(name, measured.off_cpu_ns, measured.wall_ns) {
+            self.record.finding(finding);
+        }
         if measured.unserved > 0 {
             self.record.finding(too_fast(name, measured.unserved));
         }
@@ -514,6 +519,7 @@ impl Initiator {
             notified: seen.and_then(|seen| seen.total.clone()),
             scheduled: measured.scheduled,
             unserved: measured.unserved,
+            off_cpu_ns: Some(measured.off_cpu_ns),
             warmup_transfers: warm.transfers,
             verification: Verification {
                 verified_bytes: verified.bytes,
@@ -530,6 +536,16 @@ impl Initiator {
 }
 
 /// The finding for an open loop that could not keep up.
+/// A timed loop that had no processor for a good part of its time: what it measured is also the machine's load.
+fn starved(case: &str, off_cpu_ns: u64, wall_ns: u64) -> Option<Finding> {
+    let share = off_cpu_ns as f64 / wall_ns.max(1) as f64;
+    (share > OFF_CPU_SHARE).then(|| {
+        let title = format!("{case}: the initiator's engine had no processor for {:.0} % of the timed loop", share * 100.0);
+        Finding::new("cpu-contended", Status::Warn, title)
+            .next_step("end what else runs here, or give both engines a core each: bandwidth and the tail of the latencies suffer")
+    })
+}
+
 fn too_fast(case: &str, unserved: u64) -> Finding {
     let title = format!(
         "{case}: the pair cannot keep up with --rate, {unserved} scheduled transfers were never started"

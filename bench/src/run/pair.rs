@@ -6,7 +6,7 @@ use std::time::Instant;
 use checks::Node;
 use coordinator::{Endpoint, Options, Role, TcpEndpoint, Token};
 
-use super::finish::{block_on, finish, no_signals, say_usage};
+use super::finish::{Ending, block_on, no_signals};
 use super::initiator::Initiator;
 use super::join::{Missed, identity, join};
 use super::record::Record;
@@ -22,9 +22,11 @@ use crate::terminal::Terminal;
 
 /// Runs the command. `begin` is when the program started.
 pub(crate) fn pair(args: &PairArgs, terminal: &Terminal, begin: Instant) -> Exit {
+    let ending = Ending::new(&args.output, &args.result);
+    let terminal = &ending.terminal(terminal);
     match prepare(args) {
         Ok(plan) => block_on(terminal, both(args, plan, terminal, begin)),
-        Err(message) => say_usage(terminal, &message),
+        Err(message) => ending.usage(terminal, &message),
     }
 }
 
@@ -93,5 +95,5 @@ async fn both(args: &PairArgs, plan: Plan, terminal: &Terminal, begin: Instant) 
     // One thread drives both: neither supervisor does any work while the engines measure.
     let ((outcome, record), _) = tokio::join!(initiator, target);
     at_target.close("the run is over").await;
-    finish(&args.output, outcome, &record, terminal)
+    Ending::new(&args.output, &args.result).with(outcome, &record, terminal)
 }

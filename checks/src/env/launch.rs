@@ -162,6 +162,17 @@ impl Launch {
         self
     }
 
+    /// True for kvwire's own pods: one side of the active test.
+    pub(super) fn is_active_test(&self) -> bool {
+        self.commands.iter().any(|command| match command.words.as_slice() {
+            [program, verb, ..] => {
+                program.text.rsplit('/').next() == Some("kvwire")
+                    && matches!(verb.text.as_str(), "run" | "target" | "initiator")
+            }
+            _ => false,
+        })
+    }
+
     /// A flag by one of its names; the last one counts.
     pub(super) fn flag(&self, names: &[&str]) -> Option<&Flag> {
         self.flags.iter().rev().find(|f| names.contains(&f.name.as_str()))

@@ -85,10 +85,15 @@ fn line(row: &Row) -> String {
     format!("| {} | {} | {target} | {initiator} |", row.fault.name(), phases.join(", "))
 }
 
+fn of_any_phase(text: &str) -> String {
+    text.replace("{run}", "PHASE").replace("{engine}", "PHASE")
+}
+
 fn cell(ends: &Ends) -> String {
     match ends {
         Ends::Says(text) if text == "…" => "3: it has lost its peer or its place".to_owned(),
-        Ends::Says(text) => format!("3: `{}`", text.replace("{run}", "PHASE").replace("{engine}", "PHASE")),
+        Ends::Says(text) => format!("3: `{}`", of_any_phase(text)),
+        Ends::Either(one, other) => format!("3: `{}` or `{}`", of_any_phase(one), of_any_phase(other)),
         Ends::Killed | Ends::Absent => "-".to_owned(),
     }
 }

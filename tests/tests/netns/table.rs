@@ -12,6 +12,8 @@ use crate::scene::{LEASE, LONG_LEASE, Meet, PHASES, Phase};
 pub(crate) enum Ends {
     /// With exit code 3 and this in its first line. `…` stands for any text, `{run}` and `{engine}` for the phase.
     Says(String),
+    /// With exit code 3 and one of the two: what it learns first decides.
+    Either(String, String),
     /// It was killed.
     Killed,
     /// It is not there.
@@ -55,7 +57,11 @@ fn says(text: impl Into<String>) -> Ends {
 }
 
 fn lost(side: Side) -> Ends {
-    says(format!("lost {} on … (process …)…({{run}})", side.name()))
+    says(lost_text(side))
+}
+
+fn lost_text(side: Side) -> String {
+    format!("lost {} on … (process …)…({{run}})", side.name())
 }
 
 /// Whoever comes back too late learns that the run went on without it.
@@ -98,7 +104,13 @@ pub(crate) fn table() -> Vec<Row> {
     }
     for side in [Side::Target, Side::Initiator] {
         for fault in [Fault::ControlDown(side), Fault::ControlLossFrom(side)] {
-            let comes = end(side, says("control plane lost: …({run})"), lost(side));
+            let control_plane = "control plane lost: …({run})";
+            let own = match fault {
+                // It still hears etcd, and so may hear that the other side, which saw its lease end, has left.
+                Fault::ControlLossFrom(_) => Ends::Either(control_plane.to_owned(), lost_text(side.other())),
+                _ => says(control_plane),
+            };
+            let comes = end(side, own, lost(side));
             rows.push(Row { fault, meet: Meet::Etcd, phases: TIMED, first: Side::Target, comes });
         }
     }
@@ -212,9 +224,15 @@ impl Ends {
     }
 
     /// What is to be printed in this phase.
-    pub(crate) fn pattern(&self, phase: Phase) -> Option<String> {
-        let Self::Says(text) = self else { return None };
-        Some(text.replace("{run}", &phase.of_run()).replace("{engine}", phase.of_engine()))
+    pub(crate) fn patterns(&self, phase: Phase) -> Vec<String> {
+        let texts = match self {
+            Self::Says(text) => vec![text],
+            Self::Either(one, other) => vec![one, other],
+            Self::Killed | Self::Absent => Vec::new(),
+        };
+        let of_phase =
+            |text: &String| text.replace("{run}", &phase.of_run()).replace("{engine}", phase.of_engine());
+        texts.into_iter().map(of_phase).collect()
     }
 }
 

@@ -54,6 +54,27 @@ fn equal_results_pass_and_a_slow_one_fails_with_what_got_worse() {
 }
 
 #[test]
+fn a_slow_run_that_had_no_processor_is_neither_passed_nor_failed() {
+    let starve = |mut result: ResultFile, median_too: bool| {
+        for repetition in result.cases.iter_mut().flat_map(|case| &mut case.repetitions) {
+            repetition.off_cpu_ns = Some(repetition.wall_ns * 4 / 10);
+            repetition.bandwidth_bytes_per_s = repetition.bandwidth_bytes_per_s.map(|value| value * 0.6);
+            if median_too {
+                repetition.total_p50_ns = repetition.total_p50_ns.map(|ns| ns * 2);
+            }
+        }
+        result
+    };
+    let gate = outcome(result(10, 0.0), starve(result(10, 0.0), false));
+    assert_gate(&gate, Outcome::Inconclusive, Exit::Inconclusive, "lacked a processor");
+    // What no load explains fails as ever, and so does a run like the starved baseline that got slower.
+    let gate = outcome(result(10, 0.0), starve(result(10, 0.0), true));
+    assert_gate(&gate, Outcome::NotTrusted, Exit::NotTrusted, "p50 went from");
+    let gate = outcome(starve(result(10, 0.0), false), starve(result(10, 0.5), false));
+    assert_gate(&gate, Outcome::NotTrusted, Exit::NotTrusted, "bandwidth went from");
+}
+
+#[test]
 fn a_significant_change_within_the_tolerance_passes() {
     let gate = outcome(result(10, 0.0), result(10, 0.03));
     assert!(

@@ -3,7 +3,7 @@
 mod line;
 mod log;
 mod table;
-mod trouble;
+pub(crate) mod trouble;
 
 pub(crate) use log::UcxLog;
 pub(crate) use table::{Lane, Row, Table};

@@ -251,6 +251,18 @@ const RULES: [Rule; 32] = [
 /// Longest line kept, in bytes.
 const TEXT_MAX: usize = 1000;
 
+/// What the rules of one finding say: title, what to do, and the words by which a line is known.
+pub(crate) fn explained(id: &str) -> Vec<(&'static str, &'static str, &'static [&'static str])> {
+    RULES.iter().filter(|rule| rule.id == id).map(|rule| (rule.title, rule.next, rule.marks)).collect()
+}
+
+/// The findings that lines can become, with the title of the first rule of each.
+pub(crate) fn listed() -> Vec<(&'static str, &'static str)> {
+    let mut all: Vec<(&str, &str)> = RULES.iter().map(|rule| (rule.id, rule.title)).collect();
+    all.dedup_by_key(|(id, _)| *id);
+    all
+}
+
 impl Trouble {
     /// The line, when it matters.
     pub(crate) fn of(text: &str) -> Option<Self> {

@@ -93,6 +93,7 @@ pub(crate) fn case(op: Op, size: &str, block_bytes: u64, samples: u64, typical: 
         notified_resolution_ns: None,
         scheduled: None,
         unserved: 0,
+        off_cpu_ns: Some(0),
         warmup_transfers: 100,
         verification: Verification {
             verified_bytes: block_bytes * 2,

@@ -15,6 +15,9 @@ pub(crate) struct Repetition {
     pub(crate) transfers: u64,
     /// Its time, from just before its first post to its last completion, in ns.
     pub(crate) wall_ns: u64,
+    /// How long the loop, which never sleeps, had no processor, in ns; null where it is not known.
+    #[serde(default)]
+    pub(crate) off_cpu_ns: Option<u64>,
     /// Its payload bytes per second. Null unless the data was verified.
     pub(crate) bandwidth_bytes_per_s: Option<f64>,
     /// Median of the total time of its transfers, in ns.
@@ -33,6 +36,7 @@ impl CaseResult {
             at_ns,
             transfers: self.transfers,
             wall_ns: self.wall_ns,
+            off_cpu_ns: self.off_cpu_ns,
             bandwidth_bytes_per_s: self.bandwidth_bytes_per_s,
             total_p50_ns: total.map(|total| total.p50),
             total_p90_ns: total.map(|total| total.p90),
@@ -47,6 +51,7 @@ impl CaseResult {
     pub(crate) fn absorb(&mut self, next: Self, at_ns: u64) {
         self.repetitions.push(next.repetition(at_ns));
         self.wall_ns += next.wall_ns;
+        self.off_cpu_ns = self.off_cpu_ns.zip(next.off_cpu_ns).map(|(so_far, next)| so_far + next);
         self.ended_by = next.ended_by.or(self.ended_by);
         let mut of_next = next.parts.clone().into_iter();
         self.parts.iter_mut().zip(&mut of_next).for_each(|(part, next)| part.absorb(next));

@@ -108,11 +108,18 @@ impl Draft {
             selection.span = *span;
             "kv_backend".clone_into(&mut selection.from);
         }
-        let (role, role_from) = self.role(&launch, selection.role.as_ref());
+        let (mut role, mut role_from) = self.role(&launch, selection.role.as_ref());
+        let active_test = launch.is_active_test();
+        if active_test {
+            (role, role_from) = (Role::Both, "its command: kvwire, the active test".to_owned());
+            selection.disaggregated = Some(true);
+            selection.library = Library::Nixl(vec!["UCX".to_owned()]);
+        }
         if self.dynamo && matches!(role, Role::Prefill | Role::Decode) && selection.disaggregated.is_none() {
             selection.disaggregated = Some(true);
         }
-        let shows = engine != Engine::Plain
+        let shows = active_test
+            || engine != Engine::Plain
             || env.settings().iter().any(|s| is_transport(&s.name))
             || env.removed.iter().any(|r| is_transport(&r.text))
             || pod

@@ -147,7 +147,9 @@ fn efa(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
         out.about(finding("efa-rdma-off", Status::Warn, title).fix(fix), setting, "", worker);
     }
     let uses_efa = resource.is_some() || worker.selection.is_libfabric();
-    if uses_efa && !worker.pod.privileged && worker.launch.span.line > 0 {
+    // What an active test moves, it says itself: host memory where it has no GPU.
+    let host_memory = worker.launch.is_active_test() && worker.gpus().is_none();
+    if uses_efa && !host_memory && !worker.pod.privileged && worker.launch.span.line > 0 {
         let span = resource.map_or(worker.span, |r| r.span);
         let title = "EFA, and the container is not privileged: registering GPU memory may fail";
         let fix = "securityContext:\n  privileged: true";

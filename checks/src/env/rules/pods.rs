@@ -21,6 +21,7 @@ fn fabric(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
     if matches!(worker.selection.library, Library::Other(_))
         || scene.fabric(worker).is_some()
         || scene.has_imex(worker)
+        || expects_tcp(worker)
     {
         return;
     }
@@ -50,6 +51,12 @@ fn fabric(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {
         "resources:\n  limits:\n    rdma/ib: \"1\""
     };
     out.add(finding("no-fabric-resource", status, title).detail(detail).fix(fix), worker.span, Some(worker));
+}
+
+/// An active test that is told that TCP will do.
+fn expects_tcp(worker: &Worker) -> bool {
+    let expected = worker.env.get("KVWIRE_EXPECT").and_then(|setting| setting.text());
+    worker.launch.is_active_test() && matches!(expected, Some("tcp" | "any"))
 }
 
 fn memlock(scene: &Scene<'_>, worker: &Worker, out: &mut Findings<'_>) {

@@ -86,6 +86,9 @@ fn by_worker(out: &Findings<'_>) -> HashMap<(String, u32), Status> {
 
 /// The active test for this worker: who starts what where, in the direction in which its engine moves the KV cache.
 fn active_test(scene: &Scene<'_>, worker: &Worker) -> String {
+    if worker.launch.is_active_test() {
+        return "apply it: this is the active test".to_owned();
+    }
     let pushes = matches!(worker.selection.library, Library::Nixl(_))
         && matches!(worker.engine, Engine::TensorRtLlm | Engine::Sglang);
     let (first, second, op) =

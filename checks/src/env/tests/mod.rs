@@ -1,5 +1,6 @@
 //! Tests of the static check: what people write in, what is found in it.
 
+mod active_test;
 mod catalogue;
 mod cross_rules;
 mod fuzz;
