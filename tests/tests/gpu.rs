@@ -356,6 +356,70 @@ fn ports_that_are_named_are_what_ucx_is_told() {
 }
 
 #[test]
+fn each_rank_has_a_gpu_of_its_own_and_its_bytes_are_proven_on_the_links_of_that_gpu() {
+    let four: String =
+        (1..5).map(|bus| format!("gpu pci=0000:{bus}7:00.0 links=4\n")).collect::<Vec<_>>().concat();
+    let ended = vram(&gpus(&four).lane("cuda_ipc/cuda")).args(["--ranks", "2", "--verbose"]).run();
+    assert_eq!(ended.code, 0, "{ended}");
+    let gpu = |number: u32| format!("GPU-66616b65-0000-0000-0000-00000000000{number}");
+    let placement = &ended.result()["placement"];
+    for (side, first) in [("initiator", 0), ("target", 2)] {
+        for rank in 0..2 {
+            assert_eq!(placement[side][rank as usize]["gpu"]["uuid"], gpu(first + rank), "{ended}");
+        }
+    }
+    for case in ended.cases() {
+        // Four links on each of a side's two GPUs.
+        assert_eq!(case["limit"]["bytes_per_s"], 2.0 * 106_248_000_000.0, "{case}");
+        let parts = case["parts"].as_array().unwrap();
+        assert_eq!(parts.len(), 2, "{case}");
+        for (rank, part) in (0..).zip(parts) {
+            assert_eq!(
+                (&part["gpu"], &part["target_gpu"]),
+                (&gpu(rank).into(), &gpu(rank + 2).into()),
+                "{part}"
+            );
+            assert!(part["bandwidth_bytes_per_s"].as_f64().unwrap() > 0.0, "{part}");
+            let transport = &part["transport"];
+            assert_eq!(
+                (&transport["class"], transport["doubt"].is_null()),
+                (&"nvlink".into(), true),
+                "{part}"
+            );
+            let devices: Vec<_> =
+                transport["devices"].as_array().unwrap().iter().map(|d| d["device"].clone()).collect();
+            assert_eq!(devices, [gpu(rank), gpu(rank + 2)], "{part}");
+        }
+    }
+    assert!(ended.stdout.contains(&format!("{} - {}", gpu(1), gpu(3))), "{ended}");
+    assert!(ended.stdout.contains("at 0000:17:00.0 and Fake GPU of the tests"), "{ended}");
+}
+
+#[test]
+fn several_ranks_take_turns_on_few_gpus_and_both_directions_have_memory_of_their_own() {
+    for args in [["--ranks", "3", "--alloc", "malloc"], ["--ranks", "1", "--bidirectional", "--verbose"]] {
+        let ended = vram(&gpus(TWO).lane("cuda_ipc/cuda")).args(args).run();
+        assert_eq!(ended.code, 0, "{ended}");
+        assert!(ended.statuses().iter().all(|status| *status == "pass"), "{ended}");
+        assert!(ended.cases().iter().all(|case| case["parts"].as_array().unwrap().len() > 1), "{ended}");
+    }
+}
+
+#[test]
+fn check_nixl_registers_memory_of_a_gpu_where_there_is_one() {
+    let check = || kvwire_tests::kvwire_command("check").args(["nixl", "--json"]).nixl(&Nixl::Fake);
+    let status = |ended: &Ended| {
+        let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        let found = report["checks"].as_array().unwrap().iter();
+        found.filter(|f| f["name"] == "nixl-gpu-memory").map(|f| f["status"].clone()).collect::<Vec<_>>()
+    };
+    let with = check().gpus(&gpus(TWO)).run();
+    assert_eq!(status(&with), ["ok"], "{with}");
+    let without = check().run();
+    assert_eq!(status(&without), ["skipped"], "{without}");
+}
+
+#[test]
 fn info_lists_the_gpus_or_says_why_there_is_none() {
     let info = || kvwire_tests::kvwire_command("info").nixl(&Nixl::Fake);
     let with = info().gpus(&gpus(TWO)).run();

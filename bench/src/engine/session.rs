@@ -145,7 +145,7 @@ fn timed<T>(
 impl<'a> Session<'a> {
     /// The memory of a part, from where it begins.
     pub(crate) fn words(&self, part: &Part) -> Region<'a> {
-        self.pool.region().from_byte(part.base)
+        self.pool.region().after_byte(part.base)
     }
 
     /// The data of a part at an epoch.

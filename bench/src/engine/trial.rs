@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use cuda::{Alloc, Context, Driver, GpuMemory};
 use nixl::{Agent, AgentConfig, HostMemory, Op, Populate, State, TransferOptions};
 
 use super::library::{Loaded, identity, load};
@@ -54,6 +55,8 @@ fn steps(loaded: &Loaded, trial: &mut Trial) -> Result<(), Failed> {
     done(trial, "plugins");
     let info = source.plugin(BACKEND).map_err(|e| ("plugins", nixl_failed(e)))?;
     trial.memory_kinds = info.memory.iter().map(ToString::to_string).collect();
+    // Before the backend: its context is to be this thread's when UCX makes its workers.
+    let gpu = gpu_memory();
     let backend = |agent| {
         Agent::create_backend(agent, BACKEND, &BTreeMap::new()).map_err(|e| ("backend", nixl_failed(e)))
     };
@@ -70,7 +73,13 @@ fn steps(loaded: &Loaded, trial: &mut Trial) -> Result<(), Failed> {
     let here = source.register(&ours, &from).map_err(|e| ("host memory", nixl_failed(e)))?;
     let there = target.register(&theirs, &to).map_err(|e| ("host memory", nixl_failed(e)))?;
     done(trial, "host memory");
-    trial.gpu_memory = gpu_memory();
+    trial.gpu_memory = match gpu {
+        Ok(memory) => match source.register(&ours, &memory) {
+            Ok(_) => Attempt::Done,
+            Err(error) => Attempt::Failed(error.to_string()),
+        },
+        Err(attempt) => attempt,
+    };
     let transfer = || -> nixl::Result<Option<bool>> {
         let remote = source.load_remote(&target.local_metadata()?)?;
         let (local, distant) =
@@ -98,12 +107,19 @@ fn steps(loaded: &Loaded, trial: &mut Trial) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Registers GPU memory where there is a GPU.
-fn gpu_memory() -> Attempt {
-    if std::fs::metadata("/proc/driver/nvidia/version").is_err() {
-        return Attempt::Skipped("no NVIDIA driver here, so no GPU memory to register".to_owned());
+/// Memory of the first GPU, or how far its allocation came. A pod without a GPU still sees the driver of its node.
+fn gpu_memory() -> Result<Arc<GpuMemory>, Attempt> {
+    let none = |why: String| Attempt::Skipped(format!("no GPU memory to register: {why}"));
+    let named = std::env::var_os(cuda::VARIABLE).is_some();
+    if !named && std::fs::metadata("/proc/driver/nvidia/version").is_err() {
+        return Err(none("no NVIDIA driver here".to_owned()));
     }
-    Attempt::Skipped("this kvwire allocates host memory alone".to_owned())
+    let driver = Driver::open().map_err(|error| none(error.to_string()))?;
+    let devices = driver.devices().map_err(|error| none(error.to_string()))?;
+    let Some(device) = devices.first() else { return Err(none("CUDA shows no GPU".to_owned())) };
+    let memory = Context::open(&driver, device)
+        .and_then(|context| GpuMemory::new(&Arc::new(context), BYTES, Alloc::Malloc));
+    memory.map(Arc::new).map_err(|error| Attempt::Failed(error.to_string()))
 }
 
 fn done(trial: &mut Trial, name: &str) {

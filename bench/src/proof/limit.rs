@@ -9,6 +9,7 @@ use super::class::Class;
 use super::judge::Transport;
 use super::rate::{Rate, nvlinks, pcie};
 use crate::measure::units::ByteSize;
+use crate::plan::{Op, Part};
 use crate::report::model::{CaseResult, Limit};
 
 /// Below this a path is worth a word where nothing else was asked for, in percent.
@@ -55,6 +56,86 @@ pub(crate) fn limit(
         both.into_iter().flatten().min_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))?
     };
     Some(Limit { bytes_per_s: rate.bytes_per_s, source: rate.source })
+}
+
+/// The limit of all parts of a case together; `None` where that of a part is not known, or where they went different
+/// ways. What parts share counts once: the ports of a host and the links of a GPU in one direction, the core of a rank.
+pub(crate) fn limit_of_all(
+    parts: &[(&Part, &CaseResult)],
+    initiator: &Ability,
+    target: &Ability,
+) -> Option<Limit> {
+    let first = parts.first()?.1.transport.as_ref()?;
+    let alike = |(_, result): &(&Part, &CaseResult)| {
+        result.limit.is_some() && result.transport.as_ref().map(|t| t.class) == Some(first.class)
+    };
+    if !parts.iter().all(alike) {
+        return None;
+    }
+    let mut directions: Vec<Rate> = Vec::new();
+    for op in [Op::Read, Op::Write] {
+        let same: Vec<&(&Part, &CaseResult)> = parts.iter().filter(|(part, _)| part.case.op == op).collect();
+        if !same.is_empty() {
+            directions.push(one_way(&same, first.class, initiator, target)?);
+        }
+    }
+    // One core copies both ways.
+    if first.class == Class::Shm {
+        directions.truncate(1);
+    }
+    let bytes_per_s = directions.iter().map(|rate| rate.bytes_per_s).sum();
+    let mut sources: Vec<String> = directions.into_iter().map(|rate| rate.source).collect();
+    let both = if sources.len() > 1 { " in each direction" } else { "" };
+    sources.dedup();
+    Some(Limit { bytes_per_s, source: format!("{}{both}", sources.join(" and ")) })
+}
+
+/// The limit of parts in one direction.
+fn one_way(
+    parts: &[&(&Part, &CaseResult)],
+    class: Class,
+    initiator: &Ability,
+    target: &Ability,
+) -> Option<Rate> {
+    let known = |of: &Limit| Rate { bytes_per_s: of.bytes_per_s, source: of.source.clone() };
+    if class == Class::Shm {
+        let each = parts.iter().filter_map(|(_, result)| result.limit.as_ref().map(known));
+        let source = each.clone().next()?.source;
+        let ranks =
+            if parts.len() > 1 { format!(", by {} ranks at once", parts.len()) } else { String::new() };
+        return Some(Rate {
+            bytes_per_s: each.map(|rate| rate.bytes_per_s).sum(),
+            source: format!("{source}{ranks}"),
+        });
+    }
+    let links = |ability: &Ability, rank: fn(&Part) -> u32| -> Option<Rate> {
+        let mut names: Vec<String> = Vec::new();
+        for (part, _) in parts {
+            let gpu = ability.gpu_of_rank(rank(part))?;
+            let name = if class == Class::Nvlink { nvlinks(gpu) } else { pcie(gpu) };
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let rates: Vec<&Rate> = names.iter().map(|name| ability.rates.get(name)).collect::<Option<_>>()?;
+        let sources: Vec<&str> = rates.iter().map(|rate| rate.source.as_str()).collect();
+        let bytes_per_s = rates.iter().map(|rate| rate.bytes_per_s).sum();
+        Some(Rate { bytes_per_s, source: sources.join(" and ") })
+    };
+    let of_gpus = [links(initiator, |part| part.rank), links(target, |part| part.peer)];
+    match class {
+        Class::Nvlink | Class::PcieP2p => {
+            let [ours, theirs] = of_gpus;
+            Some(ours?.or_slower(theirs?.into()))
+        }
+        _ => {
+            let ports = |ability: &Ability| Ability { gpu: None, ..ability.clone() };
+            let transport = parts.first()?.1.transport.as_ref()?;
+            let network = limit(transport, &ports(initiator), &ports(target), None)?;
+            let gpus = if class == Class::Rdma { of_gpus } else { [None, None] };
+            Some(gpus.into_iter().fold(known(&network), Rate::or_slower))
+        }
+    }
 }
 
 /// Devices of one side together; the inner `None` when no device of it is listed, the outer when a rate is not known.
@@ -143,7 +224,7 @@ mod tests {
     use super::super::gpu::GpuMeans;
     use super::super::judge::DeviceShare;
     use super::*;
-    use crate::plan::Op;
+    use crate::plan::Case;
     use crate::report::model::example;
 
     fn carried(class: Class, devices: &[(&str, &str)]) -> Transport {
@@ -205,6 +286,52 @@ mod tests {
         );
         assert_eq!(limit(&carried(Class::Shm, &[]), &fast, &fast, None), None);
         assert_eq!(gb(&carried(Class::Unknown, &[]), &fast, &slow), None);
+    }
+
+    #[test]
+    fn parts_together_reach_what_they_do_not_share() {
+        let with = |gpus: [&str; 2]| {
+            let gpu = |uuid: &str| Some(GpuMeans { gpu_uuid: uuid.to_owned(), ..GpuMeans::default() });
+            let rates = [("GPU-a nvlink", 50.0), ("GPU-b nvlink", 50.0), ("GPU-a pcie", 31.5), ("a:1", 40.0)];
+            Ability { gpus: gpus.map(gpu).to_vec(), ..node(&rates, false) }
+        };
+        let part = |rank, op| {
+            let case = Case { op, block_bytes: 4096, batch: 1, kv: None };
+            Part { rank, peer: rank, case, base: 0 }
+        };
+        let together = |class, parts: &[Part], gpus: [&str; 2]| {
+            let one = |op| {
+                let limit = Some(Limit { bytes_per_s: 10e9, source: "one".to_owned() });
+                let transport = Some(carried(class, &[("initiator", "a:1")]));
+                CaseResult { limit, transport, ..example::case(op, "x", 4096, 100, 1000) }
+            };
+            let results: Vec<CaseResult> = parts.iter().map(|part| one(part.case.op)).collect();
+            let side = with(gpus);
+            let all: Vec<(&Part, &CaseResult)> = parts.iter().zip(&results).collect();
+            limit_of_all(&all, &side, &side).map(|limit| limit.bytes_per_s / 1e9)
+        };
+        let reads = [part(0, Op::Read), part(1, Op::Read)];
+        let both = [part(0, Op::Read), part(0, Op::Write)];
+        assert_eq!(together(Class::Nvlink, &reads, ["GPU-a", "GPU-b"]), Some(100.0));
+        assert_eq!(
+            together(Class::Nvlink, &reads, ["GPU-a", "GPU-a"]),
+            Some(50.0),
+            "one GPU has its links once"
+        );
+        assert_eq!(together(Class::Nvlink, &both, ["GPU-a", "GPU-b"]), Some(100.0), "links carry both ways");
+        assert_eq!(
+            together(Class::PcieP2p, &reads, ["GPU-a", "GPU-b"]),
+            None,
+            "the rate of one is not known"
+        );
+        assert_eq!(together(Class::Rdma, &reads, ["GPU-a", "GPU-b"]), Some(40.0), "ranks share the ports");
+        assert_eq!(
+            together(Class::Rdma, &both, ["GPU-a", "GPU-a"]),
+            Some(63.0),
+            "both ways over one GPU's link"
+        );
+        assert_eq!(together(Class::Shm, &reads, ["GPU-a", "GPU-b"]), Some(20.0));
+        assert_eq!(together(Class::Shm, &both, ["GPU-a", "GPU-b"]), Some(10.0), "one core copies both ways");
     }
 
     #[test]

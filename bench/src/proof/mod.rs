@@ -20,5 +20,5 @@ pub(crate) use class::{Class, Expect};
 pub(crate) use expect::{Expected, Meets, expected, meets};
 pub(crate) use gpu::out_of_reach;
 pub(crate) use judge::{CaseFacts, DeviceShare, GpuOfSide, GpusOfSides, Transport, judge};
-pub(crate) use limit::{limit, paths, too_slow};
+pub(crate) use limit::{limit, limit_of_all, paths, too_slow};
 pub(crate) use ucx::trouble as logged;

@@ -445,10 +445,13 @@ impl Initiator {
             self.witness
                 .judge(&mut self.supervisor, (&name, &part), &moved, &mut result, &mut self.record)
                 .await?;
-            parts.push(MeasuredPart { part, began_ns, result });
+            let gpus = self.record.gpus_of(&part);
+            parts.push(MeasuredPart { part, began_ns, gpus, result });
         }
         if several {
-            return Ok(CaseResult::of_parts(not_run(case, self.plan.depth, ""), parts, self.plan.ranks));
+            let limit = self.witness.limit_of_all(&parts);
+            let whole = CaseResult { limit, ..not_run(case, self.plan.depth, "") };
+            return Ok(CaseResult::of_parts(whole, parts, self.plan.ranks));
         }
         let only = parts.pop().map(|part| part.result);
         Ok(only.unwrap_or_else(|| not_run(case, self.plan.depth, "no rank has a part in it")))

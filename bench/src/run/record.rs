@@ -9,7 +9,7 @@ use super::scope::Scope;
 use super::stop::Stop;
 use crate::engine::timed_ns as ns;
 use crate::measure::descriptor_cost::descriptor_costs;
-use crate::plan::{Case, Plan};
+use crate::plan::{Case, Part, Plan};
 use crate::report::json;
 use crate::report::model::{
     CaseResult, CaseStatus, Descriptors, KvCase, MINOR, NodeDifference, Outcome as Stated, Phase, Placement,
@@ -89,6 +89,15 @@ impl Record {
         self.result.placement.target = Some(placements);
         self.scope.settle(&self.result.placement);
         self.result.nodes.target = Some(node);
+    }
+
+    /// The GPUs that a part's payload lies on, on the initiator's and on the target's side.
+    pub(crate) fn gpus_of(&self, part: &Part) -> [Option<String>; 2] {
+        let of_rank = |side: &Option<Vec<Placement>>, rank: u32| {
+            Some(side.as_ref()?.get(rank as usize)?.gpu.as_ref()?.uuid.clone())
+        };
+        let Sides { initiator, target } = &self.result.placement;
+        [of_rank(initiator, part.rank), of_rank(target, part.peer)]
     }
 
     fn registration(&self, phases: &[(String, u64)]) -> Option<Registration> {

@@ -18,10 +18,10 @@ use crate::proof::counters::{Reading, Sources};
 use crate::proof::ucx::findings;
 use crate::proof::{
     Ability, CaseFacts, Class, Expected, GpuOfSide, GpusOfSides, Meets, Setting, Transport, expected,
-    explain, judge, limit, meets, out_of_reach, rails, strict_doubt, too_slow, two_copies, unproven,
-    unusable_ports,
+    explain, judge, limit, limit_of_all, meets, out_of_reach, rails, strict_doubt, too_slow, two_copies,
+    unproven, unusable_ports,
 };
-use crate::report::model::{CaseResult, CaseStatus, Placement};
+use crate::report::model::{CaseResult, CaseStatus, Limit, MeasuredPart, Placement};
 
 /// The longest time for which background traffic is watched before a loop.
 const QUIET_MAX: Duration = Duration::from_millis(50);
@@ -265,6 +265,13 @@ impl Witness {
         }
         result.transport = Some(Transport { meets_expectation: verdict.stated(), ..transport });
         Ok(())
+    }
+
+    /// What all parts of a case can reach together.
+    pub(super) fn limit_of_all(&self, parts: &[MeasuredPart]) -> Option<Limit> {
+        let means = self.means.as_ref()?;
+        let parts: Vec<(&Part, &CaseResult)> = parts.iter().map(|m| (&m.part, &m.result)).collect();
+        limit_of_all(&parts, &means.initiator, &means.target)
     }
 
     /// How fast memory copies what one transfer moves, where that is what bounds a part. Each size is measured once, by all

@@ -41,7 +41,7 @@ impl<'a> From<&'a [AtomicU64]> for Region<'a> {
 
 impl<'a> Region<'a> {
     /// What is left of it from a byte on. Beyond its end there is no memory: whatever is done there is refused.
-    pub(crate) fn from_byte(self, base: u64) -> Self {
+    pub(crate) fn after_byte(self, base: u64) -> Self {
         match self {
             Self::Near(words) => Self::Near(after(words, base)),
             Self::Far(memory, first, words) => {

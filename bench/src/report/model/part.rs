@@ -16,6 +16,12 @@ pub(crate) struct PartResult {
     pub(crate) rank: u32,
     /// The rank of the target that it exchanged with.
     pub(crate) target_rank: u32,
+    /// The GPU that its payload lies on, on the initiator's side: `GPU-…`; null for host memory.
+    #[serde(default)]
+    pub(crate) gpu: Option<String>,
+    /// The same on the target's side.
+    #[serde(default)]
+    pub(crate) target_gpu: Option<String>,
     /// Direction.
     pub(crate) op: Op,
     /// How it ended.
@@ -51,6 +57,8 @@ pub(crate) struct MeasuredPart {
     pub(crate) part: Part,
     /// When its timed loop began, by the initiator's monotonic clock, in ns.
     pub(crate) began_ns: u64,
+    /// The GPUs of the initiator's and of the target's rank.
+    pub(crate) gpus: [Option<String>; 2],
     /// Its figures, as of a case of its own.
     pub(crate) result: CaseResult,
 }
@@ -83,6 +91,7 @@ impl CaseResult {
             wall_ns,
             bandwidth_bytes_per_s: passed.then(|| all.payload_bytes as f64 * 1e9 / wall_ns as f64),
             parts: listed,
+            limit: whole.limit,
             ..all
         }
     }
@@ -107,10 +116,12 @@ impl CaseResult {
 
 impl PartResult {
     fn of(measured: &MeasuredPart, begin_ns: u64) -> Self {
-        let MeasuredPart { part, began_ns, result } = measured;
+        let MeasuredPart { part, began_ns, gpus: [gpu, target_gpu], result } = measured;
         Self {
             rank: part.rank,
             target_rank: part.peer,
+            gpu: gpu.clone(),
+            target_gpu: target_gpu.clone(),
             op: part.case.op,
             status: result.status,
             reason: result.reason.clone(),
@@ -153,7 +164,12 @@ mod tests {
     fn part(rank: u32, op: Op, began_ns: u64) -> MeasuredPart {
         let moved = Case { op, block_bytes: 4096, batch: 1, kv: None };
         let result = case(op, "4 KiB", 4096, 2_000, 20_000);
-        MeasuredPart { part: Part { rank, peer: rank, case: moved, base: 0 }, began_ns, result }
+        MeasuredPart {
+            part: Part { rank, peer: rank, case: moved, base: 0 },
+            began_ns,
+            gpus: [None, None],
+            result,
+        }
     }
 
     fn whole() -> CaseResult {

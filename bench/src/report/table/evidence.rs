@@ -42,10 +42,22 @@ fn push_parts(out: &mut String, case: &CaseResult) {
     let rows: Vec<Vec<String>> = case.parts.iter().map(row).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     for row in &rows {
-        let cells =
-            row.iter().enumerate().map(|(column, cell)| format!("{cell:>width$}", width = width(column)));
+        let cells = row
+            .iter()
+            .enumerate()
+            .filter(|(column, _)| width(*column) > 0)
+            .map(|(column, cell)| format!("{cell:>width$}", width = width(column)));
         let _ = writeln!(out, "  {}", cells.collect::<Vec<_>>().join("  "));
     }
+}
+
+/// The GPUs that it moved between; nothing where there is none.
+fn gpus(part: &PartResult) -> String {
+    if part.gpu.is_none() && part.target_gpu.is_none() {
+        return String::new();
+    }
+    let name = |gpu: &Option<String>| gpu.as_deref().map_or("host memory".to_owned(), plain);
+    format!("{} - {}", name(&part.gpu), name(&part.target_gpu))
 }
 
 fn row(part: &PartResult) -> Vec<String> {
@@ -53,6 +65,7 @@ fn row(part: &PartResult) -> Vec<String> {
     let wire = part.transport.as_ref().map_or("wire not known".to_owned(), crate::proof::wire);
     vec![
         format!("rank {} - {}", part.rank, part.target_rank),
+        gpus(part),
         part.op.to_string(),
         rate.map_or("- GB/s".to_owned(), |rate| format!("{} GB/s", gigabytes_per_s(rate))),
         rate.map_or("- Gb/s".to_owned(), |rate| format!("{} Gb/s", gigabits_per_s(rate))),
