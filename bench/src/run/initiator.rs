@@ -21,6 +21,7 @@ use crate::engine::protocol::{
 use crate::engine::{Engine, Phase, ends};
 use crate::measure::clock;
 use crate::plan::{Case, Op, Part, Plan};
+use crate::proof::logged;
 use crate::report::model::{
     CaseResult, CaseStatus, Descriptors, EndedBy, MeasuredPart, NixlTelemetry, Verification,
 };
@@ -159,6 +160,11 @@ impl Initiator {
             }
         }
         let mut finding = stop.finding(&at);
+        // Its own engine may have met the same, and been ended before it could log that.
+        if finding.title.starts_with("target engine") {
+            let told = logged::quoted("target", &finding.evidence);
+            told.into_iter().for_each(|finding| self.record.finding(finding));
+        }
         if let Some(versions) = self.versions_that_met() {
             finding.evidence.push(versions);
         }

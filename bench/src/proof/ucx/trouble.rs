@@ -4,6 +4,8 @@
 
 use checks::{Finding, Status};
 
+use super::line::Line;
+
 /// A line that matters: which rule it met, and the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {
@@ -291,6 +293,12 @@ pub(crate) fn findings(side: &str, lines: &[Trouble], run_went_on: bool) -> Vec<
     findings
 }
 
+/// The same for lines as a log has them, with time and process, that a side quotes for its failure.
+pub(crate) fn quoted(side: &str, log: &[String]) -> Vec<Finding> {
+    let lines: Vec<Trouble> = log.iter().filter_map(|line| Trouble::of(Line::parse(line).text)).collect();
+    findings(side, &lines, false)
+}
+
 /// `UCX_RNDV_TRESH (maybe UCX_RNDV_THRESH)` for every name in the lines.
 fn unused(lines: &[&Trouble]) -> String {
     let names = lines.iter().filter_map(|line| line.text.split_once("unused environment variable"));
@@ -302,7 +310,6 @@ fn unused(lines: &[&Trouble]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Line;
     use super::*;
 
     fn of(log: &str) -> Vec<Finding> {
