@@ -204,7 +204,7 @@ pub(crate) fn too_slow(cases: &[CaseResult], wanted: Option<u32>) -> Vec<Finding
     let finding = |path: Path<'_>| {
         let (bandwidth, limit) = (path.best.bandwidth_bytes_per_s?, path.best.limit.as_ref()?);
         let title = format!(
-            "{} over {} reached {:.0} % of what the path can carry, less than {least:.0} %",
+            "{} over {} reached {:.1} % of what the path can carry, less than {least:.0} %",
             path.best.op, path.class, path.efficiency
         );
         Some(
