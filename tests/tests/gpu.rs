@@ -117,6 +117,8 @@ fn all_four_pairs_of_memory_move_and_check_every_byte() {
         let words = |kind| if kind == "vram" { "GPU memory (malloc)" } else { "host memory" };
         assert_eq!(ended.result()["memory"]["initiator"], words(initiator));
         assert_eq!(ended.result()["memory"]["target"], words(target));
+        let told = ended.result()["findings"].as_array().unwrap().iter().any(|f| f["id"] == "memory-differs");
+        assert_eq!(told, initiator != target, "{ended}");
     }
 }
 

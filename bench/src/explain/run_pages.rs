@@ -111,6 +111,9 @@ pub(crate) const RUN_PAGES: &[Page] = pages! {
     "memory-fallback", "Host memory was measured in place of GPU memory",
         "--memory auto takes host memory where no GPU can be used.",
         "kvwire info", "Ask for --memory vram, so that a missing GPU fails the run.", User;
+    "memory-differs", "The two sides use different kinds of memory",
+        "--initiator-memory and --target-memory differ: what is measured includes a path between GPU and host.",
+        "The finding has both kinds.", "Nothing, when it is meant; else use --memory for both.", Nobody;
     "gpu-kernels-unused", "GPU memory is filled and checked through host memory",
         "The driver refused the kernels, or they disagreed with the processor.",
         "The finding has the driver's word.", "Update the NVIDIA driver; the figures of the transfers are right all the same.", Admin;

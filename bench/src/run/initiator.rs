@@ -256,6 +256,7 @@ impl Initiator {
         self.record.target_route(target.route);
         self.record.startup("both engines open", crate::engine::timed_ns(begin.elapsed()));
         self.compare_versions();
+        self.compare_memory();
         let connect = self.connections(&target.ranks);
         let events = self.supervisor.work(&connect, Phase::Connecting, OPEN_DEADLINE).await?;
         let slowest = done(events)?;
@@ -285,6 +286,19 @@ impl Initiator {
                 )
                 .evidence([versions])
                 .next_step("deploy one version on both sides, or test each combination that you deploy"),
+            );
+        }
+    }
+
+    /// Memories of two kinds may be meant; a reader should know that they met.
+    fn compare_memory(&mut self) {
+        let wish = &self.plan.memory;
+        if wish.initiator != wish.target {
+            let kinds = format!("initiator {:?}, target {:?}", wish.initiator, wish.target).to_lowercase();
+            self.record.finding(
+                Finding::new("memory-differs", Status::Ok, "the two sides use different kinds of memory")
+                    .evidence([kinds])
+                    .next_step("use --memory for both when that is not meant"),
             );
         }
     }
