@@ -103,7 +103,9 @@ impl Live {
                 }
                 Err(RecvTimeoutError::Timeout) => panic!("`{text}` did not come\n{}", self.seen.join("\n")),
                 Err(RecvTimeoutError::Disconnected) => {
-                    panic!("it ended without `{text}`\n{}", self.seen.join("\n"))
+                    let printed = std::mem::replace(&mut self.stdout, thread::spawn(String::new)).join();
+                    let printed = printed.expect("the reader of stdout");
+                    panic!("it ended without `{text}`\n{printed}\n{}", self.seen.join("\n"))
                 }
             }
         }

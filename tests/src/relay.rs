@@ -5,12 +5,14 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{HANGS_AFTER, Hosts, Side};
 
 /// How often the listener looks whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long the place may take until it listens.
+const COMES_UP: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mode {
@@ -119,6 +121,17 @@ impl Drop for Relay {
     }
 }
 
+/// Connects to a place that may just be coming up: closing the host's connection would tell it that nobody is there.
+fn reach(place: SocketAddr) -> std::io::Result<TcpStream> {
+    let end = Instant::now() + COMES_UP;
+    loop {
+        match TcpStream::connect(place) {
+            Err(_) if Instant::now() < end => thread::sleep(LOOK_EVERY),
+            reached => return reached,
+        }
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -146,7 +159,7 @@ impl Shared {
 
     /// Passes on what one connection carries, until one end closes.
     fn join(self: &Arc<Self>, host: &TcpStream, place: SocketAddr) {
-        let connected = host.set_nonblocking(false).and_then(|()| TcpStream::connect(place));
+        let connected = host.set_nonblocking(false).and_then(|()| reach(place));
         let Ok(place) = connected else { return };
         let copy = |stream: &TcpStream| stream.try_clone().expect("a second handle");
         self.lock().ends.push((copy(host), copy(&place)));
