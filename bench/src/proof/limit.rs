@@ -149,6 +149,12 @@ fn together(ability: &Ability, devices: &[&str]) -> Option<Option<Rate>> {
     Some(Some(Rate { bytes_per_s, source: sources.join(" and ") }))
 }
 
+/// Whole percent, rounded down: what lies below a floor is not to look as if it reached it.
+fn whole(percent: f64) -> f64 {
+    // A share that is whole may have come out a hair below.
+    (percent + 1e-9).floor()
+}
+
 /// What part of its limit a case reached, in percent.
 fn efficiency(case: &CaseResult) -> Option<f64> {
     let limit = case.limit.as_ref().filter(|limit| limit.bytes_per_s > 0.0)?;
@@ -170,11 +176,12 @@ impl fmt::Display for Path<'_> {
         let gb = |bytes_per_s: Option<f64>| bytes_per_s.unwrap_or_default() / 1e9;
         write!(
             f,
-            "{} over {class}: {:.3} GB/s at {} x{} is {efficiency:.0} % of {:.3} GB/s",
+            "{} over {class}: {:.3} GB/s at {} x{} is {} % of {:.3} GB/s",
             best.op,
             gb(best.bandwidth_bytes_per_s),
             ByteSize(best.block_bytes),
             best.batch,
+            whole(*efficiency),
             gb(best.limit.as_ref().map(|limit| limit.bytes_per_s)),
         )?;
         best.limit.as_ref().map_or(Ok(()), |limit| write!(f, " ({})", limit.source))
@@ -204,8 +211,10 @@ pub(crate) fn too_slow(cases: &[CaseResult], wanted: Option<u32>) -> Vec<Finding
     let finding = |path: Path<'_>| {
         let (bandwidth, limit) = (path.best.bandwidth_bytes_per_s?, path.best.limit.as_ref()?);
         let title = format!(
-            "{} over {} reached {:.1} % of what the path can carry, less than {least:.0} %",
-            path.best.op, path.class, path.efficiency
+            "{} over {} reached {} % of what the path can carry, less than {least:.0} %",
+            path.best.op,
+            path.class,
+            whole(path.efficiency)
         );
         Some(
             Finding::new("efficiency-low", status, title)
@@ -255,6 +264,11 @@ mod tests {
 
     fn gb(transport: &Transport, initiator: &Ability, target: &Ability) -> Option<f64> {
         limit(transport, initiator, target, Some(10e9)).map(|limit| limit.bytes_per_s / 1e9)
+    }
+
+    #[test]
+    fn a_share_below_a_floor_does_not_look_as_if_it_reached_it() {
+        assert_eq!([79.57, 80.0, 80.0 - 1e-12, 122.1].map(whole), [79.0, 80.0, 80.0, 122.0]);
     }
 
     #[test]
