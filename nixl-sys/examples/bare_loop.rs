@@ -11,10 +11,14 @@
 )]
 
 use std::path::Path;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
 use nixl_sys::*;
+
+mod bare;
+
+use bare::{agent, number, ok, register};
 
 /// A NIXL transfer reports progress for ever when its peer is gone; this ends the loop.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,8 +32,8 @@ fn main() {
     // SAFETY: both buffers outlive the agents' transfers, every handle is used as its maker says, and this is the only
     // thread that calls NIXL.
     let elapsed = unsafe {
-        let initiator = agent(&nixl, c"bare-initiator");
-        let target = agent(&nixl, c"bare-target");
+        let initiator = agent(&nixl, c"bare-initiator", true);
+        let target = agent(&nixl, c"bare-target", true);
         register(&nixl, initiator, &here);
         register(&nixl, target, &there);
         let (mut blob, mut len, mut name) = (null_mut(), 0, null_mut());
@@ -85,28 +89,6 @@ unsafe fn transfer_all(
     start.elapsed()
 }
 
-unsafe fn agent(nixl: &Library, name: &std::ffi::CStr) -> nixl_capi_agent_t {
-    let config = nixl_capi_agent_config_t { enable_prog_thread: true, num_workers: 1, ..Default::default() };
-    let (mut agent, mut params, mut backend) = (null_mut(), null_mut(), null_mut());
-    // SAFETY: names and settings live through the calls, and all results are writable.
-    unsafe {
-        ok((nixl.create_configured_agent)(name.as_ptr(), &raw const config, &raw mut agent));
-        ok((nixl.create_params)(&raw mut params));
-        ok((nixl.create_backend)(agent, c"UCX".as_ptr(), params, &raw mut backend));
-    }
-    agent
-}
-
-unsafe fn register(nixl: &Library, agent: nixl_capi_agent_t, memory: &[u8]) {
-    let mut list = null_mut();
-    // SAFETY: the caller keeps the memory, and all handles are live.
-    unsafe {
-        ok((nixl.create_reg_dlist)(NIXL_CAPI_MEM_DRAM, &raw mut list));
-        ok((nixl.reg_dlist_add_desc)(list, memory.as_ptr().addr(), memory.len(), 0, null(), 0));
-        ok((nixl.register_mem)(agent, list, null_mut()));
-    }
-}
-
 unsafe fn prepare(
     nixl: &Library,
     agent: nixl_capi_agent_t,
@@ -121,12 +103,4 @@ unsafe fn prepare(
         ok((nixl.prep_xfer_dlist)(agent, owner, list, &raw mut handle, null_mut()));
     }
     handle
-}
-
-fn ok(code: i32) {
-    assert_eq!(code, NIXL_CAPI_SUCCESS, "a NIXL call failed");
-}
-
-fn number(text: &str) -> usize {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"))
 }

@@ -16,10 +16,14 @@ use std::ffi::{CStr, c_char};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
 use nixl_sys::*;
+
+mod bare;
+
+use bare::{agent, number, ok, register};
 
 /// A NIXL transfer reports progress for ever when its peer is gone; this ends the loop.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -176,29 +180,6 @@ fn median(times: &mut [Duration]) -> u128 {
     times[times.len() / 2].as_nanos()
 }
 
-unsafe fn agent(nixl: &Library, name: &CStr, progress: bool) -> nixl_capi_agent_t {
-    let config =
-        nixl_capi_agent_config_t { enable_prog_thread: progress, num_workers: 1, ..Default::default() };
-    let (mut agent, mut params, mut backend) = (null_mut(), null_mut(), null_mut());
-    // SAFETY: names and settings live through the calls, and all results are writable.
-    unsafe {
-        ok((nixl.create_configured_agent)(name.as_ptr(), &raw const config, &raw mut agent));
-        ok((nixl.create_params)(&raw mut params));
-        ok((nixl.create_backend)(agent, c"UCX".as_ptr(), params, &raw mut backend));
-    }
-    agent
-}
-
-unsafe fn register(nixl: &Library, agent: nixl_capi_agent_t, memory: &[u8]) {
-    let mut list = null_mut();
-    // SAFETY: the caller keeps the memory, and all handles are live.
-    unsafe {
-        ok((nixl.create_reg_dlist)(NIXL_CAPI_MEM_DRAM, &raw mut list));
-        ok((nixl.reg_dlist_add_desc)(list, memory.as_ptr().addr(), memory.len(), 0, null(), 0));
-        ok((nixl.register_mem)(agent, list, null_mut()));
-    }
-}
-
 /// Prepares `count` neighbouring descriptors from `start` on.
 unsafe fn list(
     nixl: &Library,
@@ -220,12 +201,4 @@ unsafe fn list(
         (nixl.destroy_xfer_dlist)(list);
     }
     handle
-}
-
-fn ok(code: i32) {
-    assert_eq!(code, NIXL_CAPI_SUCCESS, "a NIXL call failed");
-}
-
-fn number(text: &str) -> usize {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"))
 }

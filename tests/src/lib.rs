@@ -34,7 +34,7 @@ pub use gpus::{Gpus, gpus};
 pub use kubectl::{Kubectl, RUNS_HERE};
 pub use live::{Live, is_alive};
 pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS, enter};
-pub use podman::Podman;
+pub use podman::{CONTROL_GROUPS, Podman};
 pub use relay::Relay;
 
 /// A run that takes longer than this hangs.

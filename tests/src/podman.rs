@@ -18,12 +18,12 @@ const RUN_ROOT: &str = "/run/kvwire-podman";
 const NETWORK: &str = "kvwire";
 /// The image that holds a pod's namespaces.
 const PAUSE: &str = "localhost/pause:1";
-/// Sets the namespaces up and says so. Control groups are of version 1 where the machine has them: version 2 holds devices back
-/// by a program in the kernel, for which crun wants a right (SYS_RESOURCE) that a machine in a cloud may lack.
-const ENTER: &str = r#"
+/// Mounts control groups that podman understands, in a mount namespace and a machine that may be a container itself. They are
+/// of version 1 where the machine has them: version 2 holds devices back by a program in the kernel, for which crun wants a
+/// right (SYS_RESOURCE) that a machine in a cloud may lack.
+pub const CONTROL_GROUPS: &str = r#"
 set -e
 mount --make-rprivate /
-ip link set lo up
 umount -R /sys/fs/cgroup
 if grep -q ':devices:' /proc/1/cgroup; then
     mount -t tmpfs tmpfs /sys/fs/cgroup
@@ -37,9 +37,13 @@ else
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
 fi
 mount -t tmpfs tmpfs /run
+"#;
+/// Then says that the namespaces are set up.
+const READY: &str = r"
+ip link set lo up
 echo ready
 exec sleep infinity
-"#;
+";
 /// Limits as they are, since raising one takes that right as well; nothing is written outside of the folder.
 const CONFIGURATION: &str = r#"
 [containers]
@@ -89,7 +93,7 @@ impl Podman {
                 "--mount-proc",
                 "--kill-child",
             ])
-            .args(["bash", "-c", ENTER])
+            .args(["bash", "-c", &format!("{CONTROL_GROUPS}{READY}")])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

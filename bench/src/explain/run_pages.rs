@@ -1,13 +1,7 @@
 //! The page of each finding of a run, a gate and a comparison, as `checks` has them for manifests and nodes.
 
-use checks::node::{Page, Who};
-
-/// The table as `id | title | cause | confirm | fix | who`, one page each.
-macro_rules! pages {
-    ($($id:literal, $title:literal, $cause:literal, $confirm:literal, $fix:literal, $who:ident;)*) => {
-        &[$(Page { id: $id, title: $title, cause: $cause, confirm: $confirm, fix: $fix, who: Who::$who },)*]
-    };
-}
+use checks::node::Page;
+use checks::pages;
 
 /// Every page. What UCX and NIXL log has its text beside the line that is recognised.
 pub(crate) const RUN_PAGES: &[Page] = pages! {

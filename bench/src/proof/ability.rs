@@ -10,12 +10,13 @@ use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 
 use super::gpu::GpuMeans;
+use super::kernel_files::{line, names};
 use super::rate::{Rate, rates};
 use crate::report::model::Placement;
 
 /// Things of one kind that are looked at.
 const MOST: usize = 512;
-/// Bytes of a value or of a state that are kept.
+/// Characters of a value that are kept.
 const TEXT_MAX: usize = 512;
 /// Bytes of `/proc/<pid>/maps` that are read.
 const MAPS_MAX: u64 = 16 << 20;
@@ -171,20 +172,6 @@ fn ucx_copies(proc: &Path, pid: u32) -> Vec<String> {
         is_ucs.then(|| path.to_owned())
     };
     text.lines().filter_map(path).collect::<BTreeSet<_>>().into_iter().take(MOST).collect()
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.map(|e| e.file_name().to_string_lossy().into_owned()).take(MOST).collect();
-    names.sort();
-    names
-}
-
-fn line(path: &Path) -> Option<String> {
-    let mut text = String::new();
-    fs::File::open(path).ok()?.take(TEXT_MAX as u64).read_to_string(&mut text).ok()?;
-    Some(text.lines().next()?.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub(crate) mod counters;
 mod expect;
 mod gpu;
 mod judge;
+mod kernel_files;
 mod limit;
 mod rate;
 pub(crate) mod ucx;

@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use checks::nvml::{Gpu, PcieLink};
 use serde::{Deserialize, Serialize};
 
-/// Links that are looked at, at most.
-const MOST: usize = 512;
-/// Bytes of a file that are read.
-const TEXT_MAX: usize = 256;
+use super::kernel_files::{line, names};
+
 const BITS: f64 = 8.0;
 
 /// The most that a link carries in one direction.
@@ -116,22 +114,6 @@ fn of_pcie(link: PcieLink, address: &str) -> Option<Rate> {
     let PcieLink { generation, lanes } = link;
     let source = format!("PCIe generation {generation} x{lanes} of {address}, as trained");
     Some(Rate { bytes_per_s: link.bytes_per_s()?, source })
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).take(MOST).collect();
-    names.sort();
-    names
-}
-
-fn line(path: &Path) -> Option<String> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    // `speed` of an interface without a link is an error, not an empty file.
-    fs::File::open(path).ok()?.take(TEXT_MAX as u64).read_to_string(&mut text).ok()?;
-    Some(text.lines().next()?.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -48,10 +48,13 @@ pub fn page(id: &str) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.id == id)
 }
 
-/// The table as `id | title | cause | confirm | fix | who`, one page each.
+/// The table as `id, title, cause, confirm, fix, who`, one page each.
+#[macro_export]
 macro_rules! pages {
     ($($id:literal, $title:literal, $cause:literal, $confirm:literal, $fix:literal, $who:ident;)*) => {
-        &[$(Page { id: $id, title: $title, cause: $cause, confirm: $confirm, fix: $fix, who: Who::$who },)*]
+        &[$($crate::node::Page {
+            id: $id, title: $title, cause: $cause, confirm: $confirm, fix: $fix, who: $crate::node::Who::$who,
+        },)*]
     };
 }
 

@@ -4,6 +4,8 @@
 //! it knows the token; [`server`] serves a [`Hub`](crate::hub::Hub), [`client`] keeps a lease on it.
 
 mod client;
+#[cfg(test)]
+mod damage;
 mod dial;
 mod frame;
 mod handshake;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use checks::nvml::{self, Nvml, Traffic};
 
-use super::{Counter, DEVICES_MAX, Kind, Unit};
+use super::super::kernel_files::NAMES_MAX;
+use super::{Counter, Kind, Unit};
 
 /// Whoever knows the traffic of the GPUs of this host.
 pub(crate) trait GpuLinks: fmt::Debug + Send + Sync {
@@ -48,7 +49,7 @@ pub(super) fn counters(gpus: &dyn GpuLinks) -> Vec<Counter> {
         });
         links.chain(pcie)
     };
-    gpus.traffic().into_iter().flat_map(of_gpu).take(DEVICES_MAX).collect()
+    gpus.traffic().into_iter().flat_map(of_gpu).take(NAMES_MAX).collect()
 }
 
 /// The GPU whose counter this is.

@@ -6,7 +6,8 @@
 
 use std::path::Path;
 
-use super::{Counter, DEVICES_MAX, Kind, Unit, line, names, number};
+use super::super::kernel_files::{NAMES_MAX, line, names, number};
+use super::{Counter, Kind, Unit};
 
 /// Bytes in the unit of `port_xmit_data` (InfiniBand PortCountersExtended).
 const WORD: u64 = 4;
@@ -43,7 +44,7 @@ pub(super) fn read(sys: &Path) -> (Vec<Counter>, u64) {
                 stacked: false,
                 interface,
             });
-            if counters.len() == DEVICES_MAX {
+            if counters.len() == NAMES_MAX {
                 return (counters, cached_ms);
             }
         }

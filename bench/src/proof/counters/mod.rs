@@ -7,20 +7,13 @@ mod infiniband;
 mod net;
 mod sockets;
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::measure::clock::now_ns;
 pub(crate) use gpu::{GpuLinks, owner};
-
-/// Devices of one kind that are read, at most.
-const DEVICES_MAX: usize = 512;
-/// Bytes of one counter file that are read: a number needs 21.
-const FILE_MAX: u64 = 256;
 
 /// What kind of wire a counter belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +94,7 @@ impl Sources {
 
     /// Other roots, for tests.
     #[cfg(test)]
-    pub(crate) fn at(sys: &Path, proc: &Path, gpus: Option<Box<dyn GpuLinks>>) -> Self {
+    pub(crate) fn at(sys: &std::path::Path, proc: &std::path::Path, gpus: Option<Box<dyn GpuLinks>>) -> Self {
         Self { sys: sys.to_owned(), proc: proc.to_owned(), gpus }
     }
 
@@ -123,27 +116,6 @@ impl Reading {
         let age = Duration::from_nanos(now_ns().saturating_sub(self.at_ns));
         Duration::from_millis(self.cached_ms).saturating_sub(age)
     }
-}
-
-/// The number in a counter file; `None` when it is missing, unreadable or no number (`N/A (no PMA)`).
-fn number(path: &Path) -> Option<u64> {
-    line(path)?.parse().ok()
-}
-
-fn line(path: &Path) -> Option<String> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(FILE_MAX).read_to_string(&mut text).ok()?;
-    let line = text.lines().next()?.trim();
-    (!line.is_empty()).then(|| line.to_owned())
-}
-
-/// Names in a folder, sorted; none when there is no such folder.
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.map(|e| e.file_name().to_string_lossy().into_owned()).take(DEVICES_MAX).collect();
-    names.sort();
-    names
 }
 
 #[cfg(test)]

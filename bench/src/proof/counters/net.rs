@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::{Counter, DEVICES_MAX, Kind, Unit, names, number};
+use super::super::kernel_files::{NAMES_MAX, names, number};
+use super::{Counter, Kind, Unit};
 
 /// Bytes read of `net/dev`: a line has about 130.
 const NET_DEV_MAX: u64 = 128 << 10;
@@ -60,5 +61,5 @@ fn net_dev(proc: &Path) -> Vec<Counter> {
             interface: None,
         })
     };
-    text.lines().skip(2).filter_map(counter).take(DEVICES_MAX).collect()
+    text.lines().skip(2).filter_map(counter).take(NAMES_MAX).collect()
 }

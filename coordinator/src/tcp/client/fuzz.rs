@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::damage::damaged;
 use super::*;
 
 /// Headers that a server could send, to be damaged byte by byte.
@@ -17,18 +18,6 @@ const HEADERS: [&str; 10] = [
     r#"{"say":"synced","watch":1}"#,
     r#"{"say":"closing","reason":"x"}"#,
 ];
-
-fn header() -> impl Strategy<Value = Vec<u8>> {
-    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
-    (prop::sample::select(HEADERS.to_vec()), damage).prop_map(|(text, damage)| {
-        let mut bytes = text.as_bytes().to_vec();
-        for (at, byte) in damage {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-        }
-        bytes
-    })
-}
 
 #[test]
 fn a_listing_without_end_ends_its_watch() {
@@ -47,7 +36,7 @@ fn a_listing_without_end_ends_its_watch() {
 proptest! {
     #[test]
     fn a_server_may_say_anything(
-        frames in prop::collection::vec((header(), prop::collection::vec(any::<u8>(), 0..50)), 0..60)
+        frames in prop::collection::vec((damaged(&HEADERS), prop::collection::vec(any::<u8>(), 0..50)), 0..60)
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

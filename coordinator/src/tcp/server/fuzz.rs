@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::damage::damaged;
 use super::*;
 
 const LIMITS: ServerLimits = ServerLimits {
@@ -25,23 +26,10 @@ const HEADERS: [&str; 7] = [
     r#"{"ask":"leave","id":5}"#,
 ];
 
-/// One of the headers, with some of its bytes replaced.
-fn header() -> impl Strategy<Value = Vec<u8>> {
-    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
-    (prop::sample::select(HEADERS.to_vec()), damage).prop_map(|(text, damage)| {
-        let mut bytes = text.as_bytes().to_vec();
-        for (at, byte) in damage {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-        }
-        bytes
-    })
-}
-
 proptest! {
     #[test]
     fn a_member_may_say_anything(
-        frames in prop::collection::vec((header(), prop::collection::vec(any::<u8>(), 0..200)), 0..60)
+        frames in prop::collection::vec((damaged(&HEADERS), prop::collection::vec(any::<u8>(), 0..200)), 0..60)
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
