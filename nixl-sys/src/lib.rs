@@ -16,6 +16,7 @@
 )]
 #[rustfmt::skip]
 mod bindings;
+mod cuda_runtime;
 mod error;
 #[cfg(feature = "bindgen")]
 pub mod generate;
@@ -27,6 +28,7 @@ mod table;
 mod version;
 
 pub use bindings::*;
+pub use cuda_runtime::CudaRuntime;
 pub use error::{LoadError, OLDEST_SUPPORTED};
 pub use library::{Library, Loaded, open};
 pub use search::{Candidate, NIXL_LIB_VARIABLE, Origin, SearchOptions};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use libloading::os::unix::{Library as OsLibrary, RTLD_LOCAL, RTLD_NOW};
 
+use crate::cuda_runtime::{self, CudaRuntime};
 use crate::error::{LoadError, OLDEST_SUPPORTED};
 use crate::maps;
 use crate::search::{Candidate, Origin, SearchOptions};
@@ -38,6 +39,8 @@ pub struct Loaded {
     pub version: Option<String>,
     /// Every place of the search, in order, also those after the one taken.
     pub searched: Vec<Candidate>,
+    /// The CUDA runtime that the wheel's UCX needs for GPU memory; `None` for a NIXL that is not from a wheel.
+    pub cuda_runtime: Option<CudaRuntime>,
 }
 
 /// Finds NIXL and opens it: the first candidate that exists is taken, and a failure to open that one is an error.
@@ -48,8 +51,10 @@ pub fn open(options: &SearchOptions) -> Result<Loaded, LoadError> {
     let searched = options.candidates();
     if let Some(found) = searched.iter().find(|candidate| candidate.exists) {
         let (path, origin) = (found.path.clone(), found.origin);
+        // Before NIXL, as in an engine: UCX looks for it when a backend is made.
+        let cuda_runtime = cuda_runtime::open_for(&path, &options.site_folders(), &options.root);
         let library = Library::open(&path)?;
-        return Ok(loaded(library, path, origin, searched));
+        return Ok(Loaded { cuda_runtime, ..loaded(library, path, origin, searched) });
     }
     let by_name = searched.iter().filter(|candidate| candidate.origin == Origin::Loader);
     for candidate in by_name {
@@ -66,7 +71,7 @@ pub fn open(options: &SearchOptions) -> Result<Loaded, LoadError> {
 fn loaded(library: Library, path: PathBuf, origin: Origin, searched: Vec<Candidate>) -> Loaded {
     let realpath = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
     let version = wheel_version(&path).or_else(|| wheel_version(&realpath));
-    Loaded { library: Arc::new(library), path, realpath, origin, version, searched }
+    Loaded { library: Arc::new(library), path, realpath, origin, version, searched, cuda_runtime: None }
 }
 
 impl Library {

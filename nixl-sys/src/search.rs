@@ -213,6 +213,11 @@ impl SearchOptions {
         sites
     }
 
+    /// Python's package folders alone.
+    pub(crate) fn site_folders(&self) -> Vec<PathBuf> {
+        self.sites().into_iter().map(|(_, site)| site).filter(|site| site.is_dir()).collect()
+    }
+
     /// Prefixes of the first `python3` on the path: the one it is called by, and the one its links lead to.
     fn python_prefixes(&self) -> Vec<PathBuf> {
         let Some(python) = self.path.iter().map(|folder| folder.join("python3")).find(|file| file.is_file())

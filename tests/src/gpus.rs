@@ -1,7 +1,7 @@
 //! Fake GPUs for a run: what they are, what the UCX above them logs, and the libraries that show them.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -27,6 +27,21 @@ impl Gpus {
     /// The folder of the script and of the counters.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// A folder with the fake drivers, by the names of NVIDIA's.
+    ///
+    /// # Panics
+    /// It cannot be made.
+    pub fn driver(&self) -> PathBuf {
+        let folder = self.folder().join("driver");
+        if !folder.exists() {
+            std::fs::create_dir(&folder).expect("a folder");
+            for (library, name) in [(fake_cuda(), "libcuda.so.1"), (fake_nvml(), "libnvidia-ml.so.1")] {
+                std::os::unix::fs::symlink(library, folder.join(name)).expect("a link");
+            }
+        }
+        folder
     }
 
     /// Has UCX log protocol tables that say: READ and WRITE, zero-copy over this lane, for example `cuda_ipc/cuda`.
@@ -70,6 +85,13 @@ impl Gpus {
 }
 
 impl Kvwire {
+    /// Installs a driver with these GPUs: the dynamic loader finds it, and so the real UCX takes it for NVIDIA's.
+    #[must_use]
+    pub fn driver(self, gpus: &Gpus) -> Self {
+        let text = |path: &Path| path.display().to_string();
+        self.env("KVWIRE_FAKE_GPUS", &text(gpus.folder())).env("LD_LIBRARY_PATH", &text(&gpus.driver()))
+    }
+
     /// Shows these GPUs to every process of the run, through the fake drivers.
     #[must_use]
     pub fn gpus(self, gpus: &Gpus) -> Self {

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use kvwire_tests::{Gpus, Nixl, fake_cuda, fake_nvml, gpus, kvwire, repository};
+use kvwire_tests::{Gpus, Nixl, gpus, kvwire, repository};
 
 /// Exit code, and the word and text of each item.
 type Summary = (i32, BTreeMap<String, (String, String)>, String);
 
-fn run(nixl: &Nixl, gpus: Option<&Gpus>) -> Summary {
+fn run(gpus: Option<&Gpus>) -> Summary {
     let results = tempfile::tempdir().unwrap();
     let mut script = Command::new("bash");
     script.arg(repository().join("tests/gpu/run.sh")).arg(results.path());
@@ -19,12 +19,9 @@ fn run(nixl: &Nixl, gpus: Option<&Gpus>) -> Summary {
             script.env_remove(&key);
         }
     }
-    script.env("KVWIRE", kvwire()).env("KVWIRE_NIXL_LIB", nixl.library());
+    script.env("KVWIRE", kvwire()).env("KVWIRE_NIXL_LIB", Nixl::Newest.library());
     if let Some(gpus) = gpus {
-        script
-            .env("KVWIRE_FAKE_GPUS", gpus.folder())
-            .env("KVWIRE_FAKE_UCX_LOG", gpus.folder().join("ucx.log"));
-        script.env("KVWIRE_CUDA_LIB", fake_cuda()).env("KVWIRE_NVML_LIB", fake_nvml());
+        script.env("KVWIRE_FAKE_GPUS", gpus.folder()).env("LD_LIBRARY_PATH", gpus.driver());
     }
     let output = script.output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -55,7 +52,7 @@ const ON_A_GPU: [&str; 9] = [
 
 #[test]
 fn without_a_gpu_every_item_says_why_it_is_not_possible() {
-    let (code, items, text) = run(&Nixl::Newest, None);
+    let (code, items, text) = run(None);
     assert_eq!(code, 0, "{text}");
     for item in ["info", "node-check", "dram-dram", "all"] {
         assert_eq!(items[item].0, "pass", "{item}: {text}");
@@ -69,8 +66,8 @@ fn without_a_gpu_every_item_says_why_it_is_not_possible() {
 
 #[test]
 fn with_gpus_every_item_passes_and_figures_stand_beside_limits() {
-    let two = gpus("gpu pci=0000:17:00.0 links=4\ngpu pci=0000:65:00.0 links=4\n").lane("cuda_ipc/cuda");
-    let (code, items, text) = run(&Nixl::Fake, Some(&two));
+    let two = gpus("gpu pci=0000:17:00.0 links=4\ngpu pci=0000:65:00.0 links=4\n");
+    let (code, items, text) = run(Some(&two));
     assert_eq!(code, 0, "{text}");
     for item in ON_A_GPU {
         assert_eq!(items[item].0, "pass", "{item}: {text}");
@@ -81,8 +78,8 @@ fn with_gpus_every_item_passes_and_figures_stand_beside_limits() {
 
 #[test]
 fn what_breaks_fails_and_what_the_gpu_cannot_is_not_possible() {
-    let poor = gpus("gpu fabric=0\nfault cuModuleLoadData=218\n").lane("cuda_ipc/cuda");
-    let (code, items, text) = run(&Nixl::Fake, Some(&poor));
+    let poor = gpus("gpu fabric=0\nfault cuModuleLoadData=218\n");
+    let (code, items, text) = run(Some(&poor));
     assert_eq!(code, 1, "{text}");
     assert_eq!(items["kernel-verification"].0, "fail", "{text}");
     assert!(items["kernel-verification"].1.contains("CUDA_ERROR_INVALID_PTX"), "{text}");

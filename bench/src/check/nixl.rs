@@ -154,7 +154,7 @@ fn gpu_memory(trial: &Trial, log: &[String]) -> Finding {
         Attempt::Failed(error) => Finding::new(id, Status::Fail, format!("GPU memory: {error}"))
             .evidence(log.iter().cloned())
             .next_step(
-                "see gpudirect and libraries-ucx: UCX needs its CUDA module, and cuda_copy in UCX_TLS",
+                "see gpudirect and libraries-ucx: UCX needs its CUDA modules, libcudart for them (`kvwire info` says where it was looked for), and cuda_copy in UCX_TLS",
             ),
         Attempt::Skipped(why) => Finding::new(id, Status::Skipped, why.as_str()),
     }

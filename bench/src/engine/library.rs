@@ -1,5 +1,6 @@
 //! Loading NIXL in the engine, and saying what was loaded.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,7 +50,33 @@ pub(crate) fn identity(loaded: &Loaded) -> NixlIdentity {
         version: loaded.found.version.clone(),
         ucx_library: ucx.as_ref().and_then(|ucx| ucp(&ucx.paths)),
         ucx_version: ucx.and_then(|ucx| ucx.version),
+        cuda_runtime: loaded.found.cuda_runtime.as_ref().map(ToString::to_string),
     }
+}
+
+/// Says on standard error why UCX will not know GPU memory, where that can be told before it is tried. The lines are among
+/// those that explain a failure.
+pub(crate) fn warn_of_gpu_memory(loaded: &Loaded) {
+    if let Some(runtime) = loaded.found.cuda_runtime.as_ref().filter(|runtime| runtime.opened.is_none()) {
+        say(&format!("CUDA runtime: {runtime}"));
+    }
+    if let Some(list) = std::env::var("UCX_TLS").ok().filter(|list| leaves_gpus_out(list)) {
+        say(&format!("UCX_TLS={list} leaves GPU memory out"));
+    }
+}
+
+/// A line for the supervisor, which reads what this process and the libraries in it print.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "kvwire: {text}");
+}
+
+/// Whether this `UCX_TLS` is without `cuda_copy`, by which UCX knows GPU memory.
+fn leaves_gpus_out(list: &str) -> bool {
+    let (negated, list) = list.strip_prefix('^').map_or((false, list), |rest| (true, rest));
+    let named = list.split(',').any(|item| {
+        matches!(item.trim_start_matches('\\').trim(), "all" | "cuda" | "cuda_copy" | "cuda_cpy")
+    });
+    named == negated
 }
 
 /// Loads NIXL and creates its UCX backend, to tell what it offers.
@@ -82,5 +109,20 @@ fn place(candidate: &Candidate) -> Place {
         path: candidate.path.display().to_string(),
         origin: candidate.origin.to_string(),
         exists: candidate.exists,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leaves_gpus_out;
+
+    #[test]
+    fn a_list_of_transports_has_gpu_memory_by_cuda_copy_alone() {
+        for list in ["tcp", "rc,cuda_ipc", "^cuda", "^tcp,cuda_copy", ""] {
+            assert!(leaves_gpus_out(list), "{list}");
+        }
+        for list in ["all", "rc,cuda", "tcp,cuda_copy", "^tcp", "^cuda_ipc", r"rc,\cuda_copy"] {
+            assert!(!leaves_gpus_out(list), "{list}");
+        }
     }
 }

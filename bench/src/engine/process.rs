@@ -1,7 +1,7 @@
 //! The engine process from its first line to its last.
 
 use super::desk::Desk;
-use super::library::{inspect, load};
+use super::library::{inspect, load, warn_of_gpu_memory};
 use super::protocol::{Command, EngineError, ErrorKind, Event};
 use super::seating;
 use super::session;
@@ -33,6 +33,9 @@ fn serve(desk: &mut Desk) {
                 // Before NIXL is loaded: the threads that it starts inherit the cores.
                 let cpus = seating::pin(&seat);
                 load(nixl_lib.as_deref()).and_then(|loaded| {
+                    if seat.gpu.is_some() {
+                        warn_of_gpu_memory(&loaded);
+                    }
                     session::serve(
                         desk,
                         &loaded,

@@ -10,7 +10,7 @@ use nixl::{HostMemory, Memory as _, Populate};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::protocol::{EngineError, ErrorKind};
-use crate::memory::{GpuPool, GpuSeat, Pool, Seat, pick};
+use crate::memory::{AllocKind, GpuPool, GpuSeat, Pool, Seat, pick};
 use crate::report::model::{GpuUsed, Placement};
 
 /// GPUs that CUDA shows to this process.
@@ -37,17 +37,18 @@ pub(crate) fn pin(seat: &Seat) -> Option<String> {
 
 /// A pool that is being taken.
 pub(crate) enum Taking {
-    /// Memory of a GPU, at once: its context is to be this thread's when UCX makes its workers.
-    Gpu(Pool, Placement),
+    /// Memory of a GPU. Its context is this thread's before UCX makes its workers; the memory is taken after that, as
+    /// engines do, because UCX may take what it did not see allocated for host memory.
+    Gpu(OpenGpu, Placement),
     /// Host memory: the kernel clears its pages while NIXL makes its backend, which mostly waits.
     Host(JoinHandle<Result<HostMemory, EngineError>>, Placement),
 }
 
 impl Taking {
-    /// Starts to allocate the pool.
+    /// Starts to allocate the pool, or makes its GPU this thread's.
     ///
     /// # Errors
-    /// There is no such GPU, or it has not enough memory.
+    /// There is no such GPU, or it cannot be used.
     pub(crate) fn begin(seat: &Seat, bytes: u64, cpus: Option<String>) -> Result<Self, EngineError> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let placement = Placement {
@@ -57,21 +58,23 @@ impl Taking {
             ..Placement::default()
         };
         if let Some(gpu) = &seat.gpu {
-            let (pool, placement) = on_gpu(gpu, bytes, placement)?;
-            return Ok(Self::Gpu(pool, placement));
+            return Ok(Self::Gpu(OpenGpu::open(gpu, bytes)?, placement));
         }
         let huge_pages = seat.huge_pages;
         let memory = thread::spawn(move || on_host(huge_pages, bytes));
         Ok(Self::Host(memory, Placement { huge_pages, ..placement }))
     }
 
-    /// Waits for the pool.
+    /// Waits for the pool, or takes it. NIXL has made its backend.
     ///
     /// # Errors
-    /// The host has not enough memory.
+    /// The host or the GPU has not enough memory.
     pub(crate) fn finish(self) -> Result<(Pool, Placement), EngineError> {
         match self {
-            Self::Gpu(pool, placement) => Ok((pool, placement)),
+            Self::Gpu(gpu, placement) => {
+                let (pool, used) = gpu.take()?;
+                Ok((Pool::Gpu(Rc::new(pool)), Placement { gpu: Some(used), ..placement }))
+            }
             Self::Host(memory, placement) => {
                 let memory =
                     memory.join().map_err(|_| refused("the thread that takes the pool ended early"))??;
@@ -98,28 +101,43 @@ fn refused(message: impl Into<String>) -> EngineError {
     EngineError { kind: ErrorKind::Memory, message: message.into() }
 }
 
-fn on_gpu(seat: &GpuSeat, bytes: usize, placement: Placement) -> Result<(Pool, Placement), EngineError> {
-    let driver = Driver::open().map_err(gpu_failed)?;
-    let devices = driver.devices().map_err(gpu_failed)?;
-    let device = pick(&devices, std::slice::from_ref(&seat.uuid), 0)
-        .map_err(|error| EngineError { kind: ErrorKind::Gpu, message: error.to_string() })?;
-    let context = Arc::new(Context::open(&driver, device).map_err(gpu_failed)?);
-    let memory = Arc::new(GpuMemory::new(&context, bytes, seat.alloc.into()).map_err(gpu_failed)?);
-    let exports = memory.exports().clone();
-    let pool = GpuPool::new(memory).map_err(|message| EngineError { kind: ErrorKind::Gpu, message })?;
-    let gpu = GpuUsed {
-        name: device.name.clone(),
-        uuid: device.uuid.clone(),
-        gpu_uuid: device.gpu_uuid.clone(),
-        pci: device.pci.clone(),
-        driver_cuda: format!("{}.{}", driver.version() / 1000, driver.version() % 1000 / 10),
-        alloc: seat.alloc,
-        dma_buf: exports.dma_buf.to_string(),
-        process_export: exports.process.to_string(),
-        process_export_means: exports.means,
-        without_kernels: pool.without_kernels().map(str::to_owned),
-    };
-    Ok((Pool::Gpu(Rc::new(pool)), Placement { gpu: Some(gpu), ..placement }))
+/// A GPU whose context is this thread's.
+pub(crate) struct OpenGpu {
+    context: Arc<Context>,
+    alloc: AllocKind,
+    bytes: usize,
+}
+
+impl OpenGpu {
+    fn open(seat: &GpuSeat, bytes: usize) -> Result<Self, EngineError> {
+        let driver = Driver::open().map_err(gpu_failed)?;
+        let devices = driver.devices().map_err(gpu_failed)?;
+        let device = pick(&devices, std::slice::from_ref(&seat.uuid), 0)
+            .map_err(|error| EngineError { kind: ErrorKind::Gpu, message: error.to_string() })?;
+        let context = Arc::new(Context::open(&driver, device).map_err(gpu_failed)?);
+        Ok(Self { context, alloc: seat.alloc, bytes })
+    }
+
+    fn take(self) -> Result<(GpuPool, GpuUsed), EngineError> {
+        let memory = GpuMemory::new(&self.context, self.bytes, self.alloc.into()).map_err(gpu_failed)?;
+        let exports = memory.exports().clone();
+        let pool = GpuPool::new(Arc::new(memory))
+            .map_err(|message| EngineError { kind: ErrorKind::Gpu, message })?;
+        let (device, version) = (self.context.device(), self.context.driver().version());
+        let used = GpuUsed {
+            name: device.name.clone(),
+            uuid: device.uuid.clone(),
+            gpu_uuid: device.gpu_uuid.clone(),
+            pci: device.pci.clone(),
+            driver_cuda: format!("{}.{}", version / 1000, version % 1000 / 10),
+            alloc: self.alloc,
+            dma_buf: exports.dma_buf.to_string(),
+            process_export: exports.process.to_string(),
+            process_export_means: exports.means,
+            without_kernels: pool.without_kernels().map(str::to_owned),
+        };
+        Ok((pool, used))
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an adapter for `map_err`")]

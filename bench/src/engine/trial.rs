@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cuda::{Alloc, Context, Driver, GpuMemory};
 use nixl::{Agent, AgentConfig, HostMemory, Op, Populate, State, TransferOptions};
 
-use super::library::{Loaded, identity, load};
+use super::library::{Loaded, identity, load, warn_of_gpu_memory};
 use super::protocol::{Attempt, EngineError, ErrorKind, Step, Trial};
 use super::session::{BACKEND, nixl_failed, require_backend};
 
@@ -55,8 +55,11 @@ fn steps(loaded: &Loaded, trial: &mut Trial) -> Result<(), Failed> {
     done(trial, "plugins");
     let info = source.plugin(BACKEND).map_err(|e| ("plugins", nixl_failed(e)))?;
     trial.memory_kinds = info.memory.iter().map(ToString::to_string).collect();
-    // Before the backend: its context is to be this thread's when UCX makes its workers.
-    let gpu = gpu_memory();
+    // Its context before the backend, its memory after: as in a run.
+    let gpu = gpu();
+    if gpu.is_ok() {
+        warn_of_gpu_memory(loaded);
+    }
     let backend = |agent| {
         Agent::create_backend(agent, BACKEND, &BTreeMap::new()).map_err(|e| ("backend", nixl_failed(e)))
     };
@@ -73,13 +76,16 @@ fn steps(loaded: &Loaded, trial: &mut Trial) -> Result<(), Failed> {
     let here = source.register(&ours, &from).map_err(|e| ("host memory", nixl_failed(e)))?;
     let there = target.register(&theirs, &to).map_err(|e| ("host memory", nixl_failed(e)))?;
     done(trial, "host memory");
-    trial.gpu_memory = match gpu {
-        Ok(memory) => match source.register(&ours, &memory) {
-            Ok(_) => Attempt::Done,
-            Err(error) => Attempt::Failed(error.to_string()),
+    trial.gpu_memory = gpu.map_or_else(
+        |attempt| attempt,
+        |context| {
+            let memory = GpuMemory::new(&context, BYTES, Alloc::Malloc).map_err(|e| e.to_string());
+            let registered = memory.and_then(|memory| {
+                source.register(&ours, &Arc::new(memory)).map_err(|e| e.to_string()).map(drop)
+            });
+            registered.map_or_else(Attempt::Failed, |()| Attempt::Done)
         },
-        Err(attempt) => attempt,
-    };
+    );
     let transfer = || -> nixl::Result<Option<bool>> {
         let remote = source.load_remote(&target.local_metadata()?)?;
         let (local, distant) =
@@ -107,19 +113,13 @@ fn steps(loaded: &Loaded, trial: &mut Trial) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Memory of the first GPU, or how far its allocation came. A pod without a GPU still sees the driver of its node.
-fn gpu_memory() -> Result<Arc<GpuMemory>, Attempt> {
+/// The context of the first GPU, or why there is none.
+fn gpu() -> Result<Arc<Context>, Attempt> {
     let none = |why: String| Attempt::Skipped(format!("no GPU memory to register: {why}"));
-    let named = std::env::var_os(cuda::VARIABLE).is_some();
-    if !named && std::fs::metadata("/proc/driver/nvidia/version").is_err() {
-        return Err(none("no NVIDIA driver here".to_owned()));
-    }
     let driver = Driver::open().map_err(|error| none(error.to_string()))?;
     let devices = driver.devices().map_err(|error| none(error.to_string()))?;
     let Some(device) = devices.first() else { return Err(none("CUDA shows no GPU".to_owned())) };
-    let memory = Context::open(&driver, device)
-        .and_then(|context| GpuMemory::new(&Arc::new(context), BYTES, Alloc::Malloc));
-    memory.map(Arc::new).map_err(|error| Attempt::Failed(error.to_string()))
+    Context::open(&driver, device).map(Arc::new).map_err(|error| Attempt::Failed(error.to_string()))
 }
 
 fn done(trial: &mut Trial, name: &str) {

@@ -66,7 +66,7 @@ pub(crate) fn explain(
     setting: &Setting<'_>,
 ) -> Finding {
     let wanted = expected.class.map_or("anything", Class::name);
-    let cause = cause(expected, transport, setting);
+    let cause = cause(case, expected, transport, setting);
     let title = format!("expected {wanted}, but {} carried the bytes: {}", carrier(transport), cause.what);
     Finding::new("transport-below-expected", Status::Fail, title)
         .detail(format!("expected {wanted}: {}", expected.why))
@@ -97,9 +97,10 @@ fn carrier(transport: &Transport) -> String {
     if devices.is_empty() { class } else { format!("{class} ({})", devices.join(", ")) }
 }
 
-fn cause(expected: &Expected, transport: &Transport, setting: &Setting<'_>) -> Cause {
+fn cause(case: &str, expected: &Expected, transport: &Transport, setting: &Setting<'_>) -> Cause {
     let wanted = expected.class.unwrap_or(Class::Unknown);
     transport_list(wanted, setting)
+        .or_else(|| get_without_nvlink(case, wanted, transport, setting))
         .or_else(|| rendezvous_threshold(transport, setting))
         .or_else(|| logged_device(setting))
         .or_else(|| (wanted == Class::Rdma).then(|| rdma_devices(setting)).flatten())
@@ -137,10 +138,46 @@ fn transport_list(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
         names.contains(&item) || (wanted == Class::Rdma && Class::of_transport(item) == Some(wanted))
     });
     let left_out = if negated { listed && list != "all" } else { !listed };
+    // One name that UCX knows, and what a reader knows it by.
+    let (add, without) = match wanted {
+        Class::Rdma => ("rc", "rdma"),
+        Class::Shm => ("sm", "shm"),
+        _ => ("cuda_ipc", "cuda_ipc"),
+    };
     left_out.then(|| Cause {
-        what: format!("UCX_TLS={value} leaves {wanted} out"),
+        what: format!("UCX_TLS={value} leaves {without} out"),
         evidence: vec![format!("UCX_TLS={value}, from {source}")],
-        next: format!("take UCX_TLS out or add {wanted} to it; where this is on purpose, say --expect tcp or --expect any"),
+        next: format!(
+            "take UCX_TLS out or add {add} to it; where this is on purpose, say --expect tcp or --expect any"
+        ),
+    })
+}
+
+/// UCX 1.20 to 1.23 do not read over `cuda_ipc` where they see no NVLink on the GPU, and say so only at debug level. They
+/// write over it.
+fn get_without_nvlink(
+    case: &str,
+    wanted: Class,
+    transport: &Transport,
+    setting: &Setting<'_>,
+) -> Option<Cause> {
+    const SWITCH: &str = "UCX_CUDA_IPC_ENABLE_GET_ZCOPY";
+    let set = setting.variable(SWITCH);
+    let switched_on = set.is_some_and(|(value, _)| matches!(value, "on" | "y" | "yes" | "1"));
+    let mut gpus = setting.initiator.gpus.iter().flatten();
+    let here = matches!(wanted, Class::PcieP2p | Class::Nvlink)
+        && matches!(transport.class, Class::Emulated | Class::Tcp)
+        && case.starts_with("READ")
+        && gpus.any(|gpu| gpu.links_up.is_none_or(|links| links == 0));
+    (here && !switched_on).then(|| Cause {
+        what: "UCX does not READ between GPUs without NVLink unless it is told to".to_owned(),
+        evidence: vec![match set {
+            Some((value, source)) => format!("{SWITCH}={value}, from {source}"),
+            None => format!("{SWITCH} is not set, and the initiator's GPU has no NVLink that is up"),
+        }],
+        next: format!(
+            "set {SWITCH}=on for the engines (to try it here: --ucx-env {SWITCH}=on), or let the prefill side WRITE"
+        ),
     })
 }
 

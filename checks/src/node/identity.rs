@@ -85,6 +85,10 @@ pub struct NixlIdentity {
     pub ucx_library: Option<String>,
     /// UCX's version as that library reports it.
     pub ucx_version: Option<String>,
+    /// The CUDA runtime that the wheel's UCX needs to tell GPU memory from host memory: where it was opened from, or the
+    /// places where it was not found. `None` for a NIXL that is not from a wheel.
+    #[serde(default)]
+    pub cuda_runtime: Option<String>,
 }
 
 impl NixlIdentity {

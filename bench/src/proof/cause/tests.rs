@@ -167,3 +167,30 @@ fn a_silenced_log_is_named_where_the_class_is_unknown() {
     assert!(finding.next_step.contains("UCX_PROTO_INFO"));
     assert_eq!(finding.status, Status::Unknown);
 }
+
+#[test]
+fn a_read_between_gpus_without_nvlink_needs_a_switch_of_ucx() {
+    let gpu = |links_up| crate::proof::gpu::GpuMeans { links_up, ..Default::default() };
+    let side = |links_up| Ability { gpus: vec![Some(gpu(links_up))], ..Ability::default() };
+    let told = |case: &str, links_up: Option<u32>, given: &[(&str, &str)]| {
+        let given = given.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let ability = side(links_up);
+        let setting = Setting { initiator: &ability, target: &ability, given: &given, logged: &[] };
+        let expected =
+            Expected { asked: Expect::Auto, class: Some(Class::PcieP2p), why: "two GPUs".to_owned() };
+        explain(case, &expected, &carried(Class::Emulated, Some(Class::Tcp), &[]), &setting)
+    };
+    let finding = told("READ 4 KiB x1", Some(0), &[]);
+    assert!(finding.title.contains("does not READ between GPUs without NVLink"), "{}", finding.title);
+    assert!(finding.next_step.contains("UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on"), "{}", finding.next_step);
+    let switch = "UCX_CUDA_IPC_ENABLE_GET_ZCOPY";
+    for (case, links, given) in [
+        ("WRITE 4 KiB x1", Some(0), &[][..]),
+        ("READ 4 KiB x1", Some(4), &[]),
+        ("READ 4 KiB x1", Some(0), &[(switch, "on")]),
+    ] {
+        let finding = told(case, links, given);
+        assert!(finding.title.contains("cause was not found"), "{case}: {}", finding.title);
+    }
+    assert!(told("READ x", Some(0), &[("UCX_TLS", "tcp,cuda_copy")]).title.contains("leaves cuda_ipc out"));
+}

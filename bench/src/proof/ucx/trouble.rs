@@ -23,7 +23,7 @@ struct Rule {
     next: &'static str,
 }
 
-const RULES: [Rule; 32] = [
+const RULES: [Rule; 34] = [
     Rule {
         id: "ucx-unused-variable",
         marks: &["unused environment variable"],
@@ -109,18 +109,32 @@ const RULES: [Rule; 32] = [
         next: "use a NIXL with UCX 1.19 or newer",
     },
     Rule {
+        id: "cuda-runtime-missing",
+        marks: &["CUDA runtime: libcudart.so", "was not found"],
+        status: Status::Fail,
+        title: "the CUDA runtime library is not there, and without it UCX may take GPU memory for host memory",
+        next: "install it beside NIXL (pip install nvidia-cuda-runtime-cu12, for CUDA 13 nvidia-cuda-runtime), or add its folder to LD_LIBRARY_PATH; an engine has it from PyTorch",
+    },
+    Rule {
+        id: "ucx-no-gpu-support",
+        marks: &["UCX_TLS=", "leaves GPU memory out"],
+        status: Status::Fail,
+        title: "UCX_TLS leaves out GPU memory",
+        next: "add cuda_copy to UCX_TLS, and cuda_ipc for NVLink",
+    },
+    Rule {
         id: "ucx-no-gpu-support",
         marks: &["VRAM memory is detected as host"],
         status: Status::Fail,
-        title: "UCX takes GPU memory for host memory: its CUDA module was not loaded",
-        next: "use one NIXL wheel that fits the CUDA version, and do not set UCX_MODULE_DIR to another installation",
+        title: "UCX takes GPU memory for host memory: its CUDA modules were not loaded, or not in time",
+        next: "use one NIXL wheel that fits the CUDA version, and do not set UCX_MODULE_DIR to another installation; see with UCX_LOG_LEVEL=debug which module did not load",
     },
     Rule {
         id: "ucx-no-gpu-support",
         marks: &["does not enable CUDA memory support"],
         status: Status::Fail,
         title: "UCX_TLS leaves out GPU memory",
-        next: "add cuda_copy to UCX_TLS",
+        next: "add cuda_copy to UCX_TLS, and cuda_ipc for NVLink",
     },
     Rule {
         id: "efa-over-ucx",
@@ -356,6 +370,11 @@ mod tests {
                 "ucx-too-old-for-gpu",
             ),
             ("E1 VRAM memory is detected as host by UCX", "ucx-no-gpu-support"),
+            ("kvwire: UCX_TLS=rc,cuda_ipc leaves GPU memory out", "ucx-no-gpu-support"),
+            (
+                "kvwire: CUDA runtime: libcudart.so.12 was not found; searched: libcudart.so.12",
+                "cuda-runtime-missing",
+            ),
             (
                 "Invalid UCX_TLS=tcp for NIXL UCX backend: NVIDIA GPU(s) are present, but this setting does not enable CUDA memory support.",
                 "ucx-no-gpu-support",

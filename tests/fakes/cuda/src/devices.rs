@@ -1,24 +1,12 @@
-//! Devices, contexts and streams.
+//! Devices, and names of errors.
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use fake_gpus::{Gpu, script};
 
-use crate::{Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, Opaque, SUCCESS, call, give};
+use crate::{Code, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, SUCCESS, call, give};
 
-thread_local! {
-    /// The GPU whose context is current.
-    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// The GPU of the current context.
-pub(crate) fn current() -> Result<(usize, &'static Gpu), Code> {
-    let index = CURRENT.get().ok_or(INVALID_CONTEXT)?;
-    Ok((index, gpu(c_int::try_from(index).map_err(|_| INVALID_CONTEXT)?)?))
-}
-
-fn gpu(handle: c_int) -> Result<&'static Gpu, Code> {
+pub(crate) fn gpu(handle: c_int) -> Result<&'static Gpu, Code> {
     usize::try_from(handle).ok().and_then(|index| script().gpus.get(index)).ok_or(INVALID_DEVICE)
 }
 
@@ -33,9 +21,9 @@ pub(crate) unsafe extern "C" fn cuDriverGetVersion(out: *mut c_int) -> Code {
     call("cuDriverGetVersion", || unsafe { give(out, script().driver) })
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cuGetErrorName(code: Code, out: *mut *const c_char) -> Code {
-    let name: &CStr = match code {
+fn name(code: Code) -> Option<&'static CStr> {
+    Some(match code {
+        0 => c"CUDA_SUCCESS",
         1 => c"CUDA_ERROR_INVALID_VALUE",
         2 => c"CUDA_ERROR_OUT_OF_MEMORY",
         34 => c"CUDA_ERROR_STUB_LIBRARY",
@@ -49,10 +37,22 @@ pub(crate) unsafe extern "C" fn cuGetErrorName(code: Code, out: *mut *const c_ch
         801 => c"CUDA_ERROR_NOT_SUPPORTED",
         803 => c"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
         999 => c"CUDA_ERROR_UNKNOWN",
-        _ => return INVALID_VALUE,
-    };
+        _ => return None,
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuGetErrorName(code: Code, out: *mut *const c_char) -> Code {
+    let Some(name) = name(code) else { return INVALID_VALUE };
     // SAFETY: as above.
     unsafe { give(out, name.as_ptr()) }.err().unwrap_or(SUCCESS)
+}
+
+/// A sentence in the real driver.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuGetErrorString(code: Code, out: *mut *const c_char) -> Code {
+    // SAFETY: as above.
+    unsafe { cuGetErrorName(code, out) }
 }
 
 #[unsafe(no_mangle)]
@@ -138,7 +138,13 @@ pub(crate) unsafe extern "C" fn cuDeviceGetAttribute(
 ) -> Code {
     call("cuDeviceGetAttribute", || {
         let gpu = gpu(handle)?;
+        let address = |part: usize| {
+            gpu.pci.split([':', '.']).nth(part).and_then(|part| c_int::from_str_radix(part, 16).ok())
+        };
         let value = match attribute {
+            33 => address(1).ok_or(INVALID_VALUE)?,
+            34 => address(2).ok_or(INVALID_VALUE)?,
+            50 => address(0).ok_or(INVALID_VALUE)?,
             75 => 9,
             76 => 0,
             102 | 103 => c_int::from(gpu.vmm),
@@ -159,46 +165,4 @@ pub(crate) unsafe extern "C" fn cuDeviceCanAccessPeer(out: *mut c_int, from: c_i
         // SAFETY: as above.
         unsafe { give(out, c_int::from(both)) }
     })
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cuDevicePrimaryCtxRetain(out: *mut Opaque, handle: c_int) -> Code {
-    call("cuDevicePrimaryCtxRetain", || {
-        gpu(handle)?;
-        // SAFETY: as above.
-        unsafe { give(out, std::ptr::without_provenance_mut(usize::try_from(handle).unwrap_or(0) + 1)) }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn cuDevicePrimaryCtxRelease_v2(_handle: c_int) -> Code {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn cuCtxSetCurrent(context: Opaque) -> Code {
-    call("cuCtxSetCurrent", || {
-        CURRENT.set(context.addr().checked_sub(1));
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cuStreamCreate(out: *mut Opaque, _flags: c_uint) -> Code {
-    call("cuStreamCreate", || {
-        current()?;
-        // SAFETY: as above.
-        unsafe { give(out, std::ptr::without_provenance_mut(8)) }
-    })
-}
-
-/// Everything has been done when its call returned.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn cuStreamSynchronize(_stream: Opaque) -> Code {
-    call("cuStreamSynchronize", || current().map(|_| ()))
-}
-
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn cuStreamDestroy_v2(_stream: Opaque) -> Code {
-    SUCCESS
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 
-use crate::devices::current;
+use crate::contexts::current;
 use crate::ptx::{Kernel, parse};
 use crate::{Code, INVALID_PTX, INVALID_VALUE, NOT_FOUND, Opaque, call, give};
 

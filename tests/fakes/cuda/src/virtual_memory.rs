@@ -1,4 +1,4 @@
-//! `cuMemCreate` and its kin, and the handles that memory can be exported as.
+//! `cuMemCreate` and its kin.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -6,16 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fake_gpus::script;
 
-use crate::devices::current;
-use crate::heap::{Block, block_of, blocks, pages, taken, unmap};
-use crate::{Code, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, call, give};
+use crate::exports::{Handle, duplicate};
+use crate::heap::{Kind, block_of, close, enter, is_mapped, map, pages, reserve, strike, taken, unmap};
+use crate::{Code, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, call, give, hookable};
 
 const GRANULARITY: usize = 2 << 20;
 const POSIX_FD: c_int = 1;
 const FABRIC: c_int = 8;
-const DMA_BUF: c_int = 1;
 
-/// `CUmemAllocationProp`, as far as this reads it.
+/// `CUmemAllocationProp`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prop {
@@ -30,12 +29,28 @@ struct Physical {
     bytes: usize,
     gpu: usize,
     handles: c_int,
+    file: c_int,
+    /// Handles to it. Mappings keep the file open too.
+    held: usize,
+    imported: bool,
 }
 
+/// By handle. An entry stays, with no handle to it, while it is mapped.
 static PHYSICAL: Mutex<BTreeMap<u64, Physical>> = Mutex::new(BTreeMap::new());
 
 fn physical() -> MutexGuard<'static, BTreeMap<u64, Physical>> {
     PHYSICAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn add(memory: Physical) -> u64 {
+    let mut all = physical();
+    let handle = all.keys().next_back().map_or(1, |last| last + 1);
+    all.insert(handle, memory);
+    handle
+}
+
+fn held(handle: u64) -> Result<Physical, Code> {
+    physical().get(&handle).copied().filter(|memory| memory.held > 0).ok_or(INVALID_VALUE)
 }
 
 #[unsafe(no_mangle)]
@@ -69,9 +84,8 @@ pub(crate) unsafe extern "C" fn cuMemCreate(
         if taken(gpu).saturating_add(bytes) > limits.memory {
             return Err(OUT_OF_MEMORY);
         }
-        let mut all = physical();
-        let handle = all.keys().next_back().map_or(1, |last| last + 1);
-        all.insert(handle, Physical { bytes, gpu, handles: prop.handles });
+        let file = pages(bytes)?;
+        let handle = add(Physical { bytes, gpu, handles: prop.handles, file, held: 1, imported: false });
         // SAFETY: as above.
         unsafe { give(out, handle) }
     })
@@ -79,7 +93,40 @@ pub(crate) unsafe extern "C" fn cuMemCreate(
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuMemRelease(handle: u64) -> Code {
-    call("cuMemRelease", || physical().remove(&handle).map(|_| ()).ok_or(INVALID_VALUE))
+    call("cuMemRelease", || {
+        let mut all = physical();
+        let memory = all.get_mut(&handle).filter(|memory| memory.held > 0).ok_or(INVALID_VALUE)?;
+        memory.held -= 1;
+        let (file, last) = (memory.file, memory.held == 0);
+        if last && !is_mapped(file) {
+            all.remove(&handle);
+            close(file);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuMemRetainAllocationHandle(out: *mut u64, address: *mut c_void) -> Code {
+    call("cuMemRetainAllocationHandle", || {
+        let (_, block) = block_of(address.addr() as u64, 0)?;
+        let mut all = physical();
+        let same = |memory: &Physical| memory.file == block.file;
+        let (handle, memory) = all.iter_mut().find(|(_, memory)| same(memory)).ok_or(INVALID_VALUE)?;
+        memory.held += 1;
+        // SAFETY: as above.
+        unsafe { give(out, *handle) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(out: *mut Prop, handle: u64) -> Code {
+    call("cuMemGetAllocationPropertiesFromHandle", || {
+        let memory = held(handle)?;
+        let gpu = c_int::try_from(memory.gpu).map_err(|_| INVALID_VALUE)?;
+        // SAFETY: as above. Pinned memory that lies on a device: both types are 1.
+        unsafe { give(out, Prop { kind: 1, handles: memory.handles, location: [1, gpu], rest: [0; 2] }) }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -91,7 +138,7 @@ pub(crate) unsafe extern "C" fn cuMemAddressReserve(
     _flags: c_ulonglong,
 ) -> Code {
     // SAFETY: as above.
-    call("cuMemAddressReserve", || unsafe { give(out, pages(bytes)? as u64) })
+    call("cuMemAddressReserve", || unsafe { give(out, reserve(bytes, None)? as u64) })
 }
 
 #[unsafe(no_mangle)]
@@ -102,27 +149,36 @@ pub(crate) extern "C" fn cuMemAddressFree(address: u64, bytes: usize) -> Code {
     })
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn cuMemMap(
-    address: u64,
-    bytes: usize,
-    offset: usize,
-    handle: u64,
-    _flags: c_ulonglong,
-) -> Code {
+hookable! {
+    cuMemMap = lay;
+    cuMemUnmap = lift;
+}
+
+extern "C" fn lay(address: u64, bytes: usize, offset: usize, handle: u64, _flags: c_ulonglong) -> Code {
     call("cuMemMap", || {
-        let memory = *physical().get(&handle).ok_or(INVALID_VALUE)?;
+        let memory = held(handle)?;
         if offset != 0 || bytes != memory.bytes {
             return Err(INVALID_VALUE);
         }
-        blocks().insert(address as usize, Block { bytes, gpu: memory.gpu, plain: false });
+        let start = map(memory.file, bytes, Some(address as usize))?;
+        let kind = if memory.imported { Kind::Imported } else { Kind::Mapped(memory.handles) };
+        enter(start, bytes, memory.gpu, kind, memory.file);
         Ok(())
     })
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn cuMemUnmap(address: u64, _bytes: usize) -> Code {
-    call("cuMemUnmap", || blocks().remove(&(address as usize)).map(|_| ()).ok_or(INVALID_VALUE))
+extern "C" fn lift(address: u64, bytes: usize) -> Code {
+    call("cuMemUnmap", || {
+        let block = strike(address as usize)?;
+        reserve(bytes, Some(address as usize))?;
+        let mut all = physical();
+        let gone = |memory: &Physical| memory.file == block.file && memory.held == 0;
+        if let Some(handle) = all.iter().find_map(|(handle, memory)| gone(memory).then_some(*handle)) {
+            all.remove(&handle);
+            close(block.file);
+        }
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -138,13 +194,6 @@ pub(crate) extern "C" fn cuMemSetAccess(
     })
 }
 
-/// Some file descriptor that stands for the memory.
-fn descriptor() -> Result<c_int, Code> {
-    // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(c"fake-gpu-memory".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 { Err(OUT_OF_MEMORY) } else { Ok(fd) }
-}
-
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuMemExportToShareableHandle(
     out: *mut c_void,
@@ -153,46 +202,35 @@ pub(crate) unsafe extern "C" fn cuMemExportToShareableHandle(
     _flags: c_ulonglong,
 ) -> Code {
     call("cuMemExportToShareableHandle", || {
-        let memory = *physical().get(&handle).ok_or(INVALID_VALUE)?;
-        if memory.handles != kind {
+        let memory = held(handle)?;
+        if memory.handles & kind == 0 {
             return Err(INVALID_VALUE);
         }
         if kind == POSIX_FD {
             // SAFETY: as above.
-            unsafe { give(out.cast(), descriptor()?) }
+            unsafe { give(out.cast(), duplicate(memory.file)?) }
         } else {
             // SAFETY: as above.
-            unsafe { give(out.cast(), [7_u8; 64]) }
+            unsafe { give(out.cast(), Handle::of(memory.file, memory.bytes, memory.gpu)) }
         }
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cuMemGetHandleForAddressRange(
-    out: *mut c_void,
-    address: u64,
-    bytes: usize,
+pub(crate) unsafe extern "C" fn cuMemImportFromShareableHandle(
+    out: *mut u64,
+    from: *const c_void,
     kind: c_int,
-    _flags: c_ulonglong,
 ) -> Code {
-    call("cuMemGetHandleForAddressRange", || {
-        let (_, block) = block_of(address, bytes)?;
-        if kind != DMA_BUF || !script().gpus.get(block.gpu).is_some_and(|gpu| gpu.dma_buf) {
+    call("cuMemImportFromShareableHandle", || {
+        if kind != FABRIC {
             return Err(NOT_SUPPORTED);
         }
         // SAFETY: as above.
-        unsafe { give(out.cast(), descriptor()?) }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cuIpcGetMemHandle(out: *mut c_void, address: u64) -> Code {
-    call("cuIpcGetMemHandle", || {
-        current()?;
-        if !block_of(address, 0)?.1.plain {
-            return Err(INVALID_VALUE);
-        }
+        let handle = unsafe { from.cast::<Handle>().as_ref() }.ok_or(INVALID_VALUE)?;
+        let (bytes, gpu, file) = (handle.bytes, handle.gpu, handle.open()?);
+        let handle = add(Physical { bytes, gpu, handles: kind, file, held: 1, imported: true });
         // SAFETY: as above.
-        unsafe { give(out.cast(), [7_u8; 64]) }
+        unsafe { give(out, handle) }
     })
 }

@@ -178,21 +178,29 @@ pub unsafe extern "C" fn nvmlDeviceGetName(handle: Handle, out: *mut c_char, len
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(handle: Handle, out: *mut PciInfo) -> c_uint {
     let Some((_, gpu)) = gpu(handle) else { return INVALID_ARGUMENT };
+    // SAFETY: as above.
+    unsafe { give(out, pci_info(&gpu.pci)) }
+}
+
+/// An address such as `0000:17:00.0`, in numbers and as NVML writes it.
+fn pci_info(address: &str) -> PciInfo {
+    let mut numbers = address.split([':', '.']).map(|part| c_uint::from_str_radix(part, 16).unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
     let mut info = PciInfo {
         bus_id_legacy: [0; 16],
-        domain: 0,
-        bus: 0,
-        device: 0,
+        domain: next(),
+        bus: next(),
+        device: next(),
         device_id: 0x2335_10de,
         subsystem_id: 0,
         bus_id: [0; 32],
     };
-    // SAFETY: both are arrays of the caller's structure-to-be; it is written whole.
+    // SAFETY: both are arrays with room for that many bytes.
     unsafe {
-        give_text(info.bus_id_legacy.as_mut_ptr(), 16, &gpu.pci);
-        give_text(info.bus_id.as_mut_ptr(), 32, &format!("0000{}", gpu.pci.to_uppercase()));
-        give(out, info)
+        give_text(info.bus_id_legacy.as_mut_ptr(), 16, address);
+        give_text(info.bus_id.as_mut_ptr(), 32, &format!("0000{}", address.to_uppercase()));
     }
+    info
 }
 
 /// As nvml.h says.
@@ -249,6 +257,35 @@ pub unsafe extern "C" fn nvmlDeviceGetNvLinkErrorCounter(
     }
 }
 
+/// As nvml.h says. At the other end is a switch, as in servers whose GPUs all reach each other.
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
+    handle: Handle,
+    link: c_uint,
+    out: *mut PciInfo,
+) -> c_uint {
+    match gpu(handle) {
+        // SAFETY: as above.
+        Some((_, gpu)) if link < gpu.links => unsafe { give(out, pci_info("0000:d0:00.0")) },
+        _ => NOT_SUPPORTED,
+    }
+}
+
+/// As nvml.h says: no GPU here is part of an NVLink domain of several hosts.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetGpuFabricInfo(_handle: Handle, _out: *mut c_void) -> c_uint {
+    NOT_SUPPORTED
+}
+
+/// As nvml.h says.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlErrorString(_code: c_uint) -> *const c_char {
+    c"an error of the fake NVML".as_ptr()
+}
+
 /// As nvml.h says.
 ///
 /// # Safety
@@ -270,6 +307,7 @@ pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
         let has_link = link < (gpu.links as usize).min(LINKS_MAX);
         let told = match value.field {
             90 if gpu.links > 0 => Some((1, u64::from(gpu.link_mbps))),
+            91 => Some((1, u64::from(gpu.links))),
             138 if has_link => Some((3, fake_gpus::tell(index, link, Way::Sent) / 1024)),
             139 if has_link => Some((3, fake_gpus::tell(index, link, Way::Received) / 1024)),
             164 if has_link => Some((1, u64::from(gpu.link_mbps))),

@@ -1,0 +1,56 @@
+//! What UCX's CUDA modules are linked against and these GPUs do not have, and the search for functions by name.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::{Code, NOT_FOUND, NOT_SUPPORTED, call, give};
+
+macro_rules! refused {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub(crate) extern "C" fn $name() -> Code {
+                NOT_SUPPORTED
+            }
+        )*
+    };
+}
+
+// Managed memory, memory pools, and other ways to take memory, which UCX's hooks look for.
+refused! {
+    cuMemAlloc
+    cuMemAllocAsync
+    cuMemAllocFromPoolAsync
+    cuMemAllocManaged
+    cuMemAllocPitch
+    cuMemAllocPitch_v2
+    cuMemFree
+    cuMemFreeAsync
+    cuMemFreeHost
+    cuMemFreeHost_v2
+    cuMemPoolDestroy
+    cuMemPoolExportPointer
+    cuMemPoolExportToShareableHandle
+    cuMemPoolImportFromShareableHandle
+    cuMemPoolImportPointer
+    cuMemPoolSetAccess
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuGetProcAddress_v2(
+    name: *const c_char,
+    out: *mut *mut c_void,
+    _version: c_int,
+    _flags: u64,
+    _status: *mut c_int,
+) -> Code {
+    call("cuGetProcAddress_v2", || {
+        // SAFETY: the caller's word.
+        let function = match unsafe { CStr::from_ptr(name) }.to_bytes() {
+            b"cuMemGetHandleForAddressRange" => crate::exports::cuMemGetHandleForAddressRange as *mut c_void,
+            b"cuCtxSetFlags" => crate::contexts::cuCtxSetFlags as *mut c_void,
+            _ => return Err(NOT_FOUND),
+        };
+        // SAFETY: as above.
+        unsafe { give(out, function) }
+    })
+}
