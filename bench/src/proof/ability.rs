@@ -23,6 +23,10 @@ const MAPS_MAX: u64 = 16 << 20;
 /// `CAP_SYS_PTRACE` in a capability mask.
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 
+/// Where UCX looks for such a module, below `/sys`.
+pub(crate) const PEER_MEMORY: [&str; 3] =
+    ["kernel/mm/memory_peers/nv_mem/version", "module/nvidia_peermem/version", "module/nv_peer_mem/version"];
+
 /// One side's means.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ability {
@@ -30,6 +34,9 @@ pub(crate) struct Ability {
     pub(crate) ports: Vec<Port>,
     /// The kernel lets processes of one user copy from each other's memory (`process_vm_readv`).
     pub(crate) cross_memory_attach: bool,
+    /// What shows that a kernel module lets RDMA adapters reach GPU memory; `None` without one.
+    #[serde(default)]
+    pub(crate) peer_memory: Option<String>,
     /// Variables that begin with `UCX_`, as the engine inherits them.
     pub(crate) environment: BTreeMap<String, String>,
     /// UCX libraries in the engine's memory map, one file each.
@@ -95,6 +102,10 @@ impl Ability {
         Self {
             ports: ports(sys, dev),
             cross_memory_attach: cross_memory_attach(proc),
+            peer_memory: PEER_MEMORY
+                .iter()
+                .find(|sign| sys.join(sign).exists())
+                .map(|sign| format!("/sys/{sign}")),
             environment,
             ucx_copies: engine.map(|pid| ucx_copies(proc, pid)).unwrap_or_default(),
             gpu: None,

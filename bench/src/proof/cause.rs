@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use checks::{Finding, Status};
 
-use super::ability::{Ability, Port};
+use super::ability::{Ability, PEER_MEMORY, Port};
 use super::class::Class;
 use super::expect::Expected;
 use super::judge::Transport;
@@ -102,6 +102,7 @@ fn cause(case: &str, expected: &Expected, transport: &Transport, setting: &Setti
     transport_list(wanted, setting)
         .or_else(|| get_without_nvlink(case, wanted, transport, setting))
         .or_else(|| rendezvous_threshold(transport, setting))
+        .or_else(|| (wanted == Class::Rdma).then(|| gpu_direct(transport, setting)).flatten())
         .or_else(|| logged_device(setting))
         .or_else(|| (wanted == Class::Rdma).then(|| rdma_devices(setting)).flatten())
         .or_else(|| device_list(wanted, setting))
@@ -188,6 +189,39 @@ fn rendezvous_threshold(transport: &Transport, setting: &Setting<'_>) -> Option<
         what: format!("UCX_RNDV_THRESH={value} takes away lanes that cannot invalidate registrations"),
         evidence: vec![format!("UCX_RNDV_THRESH={value}, from {source}; NIXL sets inf where nothing is set")],
         next: "take UCX_RNDV_THRESH out of the environment".to_owned(),
+    })
+}
+
+/// The adapter carried the bytes of GPU memory, and could not reach that memory: UCX copied them through host memory.
+fn gpu_direct(transport: &Transport, setting: &Setting<'_>) -> Option<Cause> {
+    const SWITCH: &str = "UCX_IB_GPU_DIRECT_RDMA";
+    let on_gpu = |ability: &Ability| ability.gpus.iter().flatten().next().is_some();
+    let sides: Vec<_> = setting.sides().into_iter().filter(|(_, ability)| on_gpu(ability)).collect();
+    if transport.class != Class::Emulated || transport.over != Some(Class::Rdma) || sides.is_empty() {
+        return None;
+    }
+    let what =
+        "RDMA adapters cannot reach GPU memory (no GPUDirect RDMA), and UCX copies it through host memory";
+    if let Some((value, source)) =
+        setting.variable(SWITCH).filter(|(value, _)| matches!(*value, "n" | "no" | "0"))
+    {
+        return Some(Cause {
+            what: what.to_owned(),
+            evidence: vec![format!("{SWITCH}={value}, from {source}")],
+            next: format!("take {SWITCH} out of the environment"),
+        });
+    }
+    let line = |(side, ability): (&str, &Ability)| match &ability.peer_memory {
+        Some(sign) => format!("{side}: a peer-memory module is loaded ({sign})"),
+        None => format!(
+            "{side}: no peer-memory module is loaded: {} are not there",
+            PEER_MEMORY.map(|sign| format!("/sys/{sign}")).join(", ")
+        ),
+    };
+    Some(Cause {
+        what: what.to_owned(),
+        evidence: sides.into_iter().map(line).collect(),
+        next: "load nvidia_peermem on the nodes (modprobe nvidia-peermem), or use a driver with open kernel modules, a kernel and a UCX that share GPU memory as dma-buf; `kvwire check node` says what is there".to_owned(),
     })
 }
 
@@ -278,7 +312,13 @@ pub(crate) fn rails(
     planned.dedup();
     let wished = setting.variable("UCX_MAX_RMA_RAILS").and_then(|(value, _)| value.parse().ok());
     let usable = setting.initiator.ports.iter().filter(|port| port.is_usable()).count();
-    let named = setting.variable("UCX_NET_DEVICES").map_or(usable, |(value, _)| value.split(',').count());
+    // A list may hold network interfaces too, and an adapter without its port.
+    let is_port = |name: &str| {
+        let of = |port: &Port| port.name == name || port.name.split(':').next() == Some(name);
+        setting.initiator.ports.iter().any(of)
+    };
+    let named = setting.variable("UCX_NET_DEVICES").filter(|(value, _)| *value != "all");
+    let named = named.map_or(usable, |(value, _)| value.split(',').filter(|name| is_port(name)).count());
     let possible = planned.len().max(usable.min(named).min(wished.unwrap_or(RAILS_DEFAULT)));
     (!carried.is_empty() && carried.len() < possible).then(|| {
         Finding::new(

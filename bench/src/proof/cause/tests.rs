@@ -194,3 +194,39 @@ fn a_read_between_gpus_without_nvlink_needs_a_switch_of_ucx() {
     }
     assert!(told("READ x", Some(0), &[("UCX_TLS", "tcp,cuda_copy")]).title.contains("leaves cuda_ipc out"));
 }
+
+#[test]
+fn gpu_memory_that_rdma_only_reaches_through_the_host_is_gpudirect_that_is_missing() {
+    let side = |peer_memory: Option<&str>| Ability {
+        gpus: vec![Some(crate::proof::gpu::GpuMeans::default())],
+        peer_memory: peer_memory.map(str::to_owned),
+        ..healthy()
+    };
+    let told = |class, over, ability: &Ability, given: &[(&str, &str)]| {
+        let given = given.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let setting = Setting { initiator: ability, target: ability, given: &given, logged: &[] };
+        explain("READ 4 KiB x1", &rdma(), &carried(class, over, &[]), &setting)
+    };
+    let (bare, emulated) = (side(None), (Class::Emulated, Some(Class::Rdma)));
+    let finding = told(emulated.0, emulated.1, &bare, &[("UCX_NET_DEVICES", "mlx5_0:1,eth0")]);
+    assert!(finding.title.contains("no GPUDirect RDMA"), "{}", finding.title);
+    assert!(finding.evidence.iter().any(|e| e.contains("/sys/module/nvidia_peermem/version")), "{finding:?}");
+    let off = told(emulated.0, emulated.1, &side(Some("/sys/x")), &[("UCX_IB_GPU_DIRECT_RDMA", "no")]);
+    assert!(off.next_step.contains("take UCX_IB_GPU_DIRECT_RDMA out"), "{off:?}");
+    for (class, over, ability) in
+        [(Class::Tcp, None, &bare), (Class::Emulated, Some(Class::Rdma), &healthy())]
+    {
+        assert!(!told(class, over, ability, &[]).title.contains("GPUDirect"), "{class:?}");
+    }
+}
+
+#[test]
+fn network_interfaces_in_the_list_of_devices_are_no_rails() {
+    let (ability, given) = (healthy(), [("UCX_NET_DEVICES".to_owned(), "mlx5_0:1,eth0".to_owned())].into());
+    let setting = Setting { initiator: &ability, target: &ability, given: &given, logged: &[] };
+    let one = carried(Class::Rdma, None, &[("mlx5_0:1", 100.0)]);
+    assert!(rails("x", &one, None, &setting).is_none());
+    let given = [("UCX_NET_DEVICES".to_owned(), "mlx5_0,mlx5_1:1".to_owned())].into();
+    let setting = Setting { given: &given, ..setting };
+    assert!(rails("x", &one, None, &setting).is_some());
+}
