@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::abi::{Address, DeviceHandle, NON_BLOCKING, Opaque};
+use crate::abi::{Address, ContextHandle, DeviceHandle, NON_BLOCKING, Stream};
 use crate::device::{Device, Driver};
 use crate::error::Result;
 
@@ -15,8 +15,8 @@ pub struct Context {
     driver: Arc<Driver>,
     device: Device,
     handle: DeviceHandle,
-    raw: Opaque,
-    stream: Opaque,
+    raw: ContextHandle,
+    stream: Stream,
 }
 
 // SAFETY: the driver may be called from any thread, and every call here makes the context the current one first. The
@@ -65,7 +65,7 @@ impl Context {
         self.check(unsafe { (self.driver.api.set_current)(self.raw) }, "cuCtxSetCurrent")
     }
 
-    pub(crate) fn stream(&self) -> Opaque {
+    pub(crate) fn stream(&self) -> Stream {
         self.stream
     }
 

@@ -45,6 +45,8 @@ pub struct Device {
     pub virtual_memory: bool,
     /// And a network card can reach it.
     pub virtual_memory_rdma: bool,
+    /// Memory can be exported as dma-buf.
+    pub dma_buf: bool,
     /// Memory of kind `fabric` can be asked for.
     pub fabric_handles: bool,
     /// Ordinals of the GPUs whose memory this one can reach by NVLink or PCIe.
@@ -148,6 +150,7 @@ impl Driver {
             capability: (number(attribute::CAPABILITY_MAJOR), number(attribute::CAPABILITY_MINOR)),
             virtual_memory: can(attribute::VIRTUAL_MEMORY),
             virtual_memory_rdma: can(attribute::RDMA_WITH_VIRTUAL_MEMORY),
+            dma_buf: can(attribute::DMA_BUF),
             fabric_handles: can(attribute::FABRIC_HANDLES),
             peers: (0..)
                 .zip(all)

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nixl::Memory as _;
 
-use crate::abi::Opaque;
+use crate::abi::{Function, Module};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::{Alloc, GpuMemory};
@@ -50,10 +50,10 @@ pub struct Marks {
 /// The kernels, compiled for one GPU.
 pub struct Kernels {
     context: Arc<Context>,
-    module: Opaque,
-    fill: Opaque,
-    poison: Opaque,
-    verify: Opaque,
+    module: Module,
+    fill: Function,
+    poison: Function,
+    verify: Function,
     /// The table, with a word for the count behind it.
     table: GpuMemory,
     staging: Box<[AtomicU64]>,
@@ -132,7 +132,7 @@ impl Kernels {
         &self,
         memory: &GpuMemory,
         pieces: &[Piece],
-        function: Opaque,
+        function: Function,
         parameters: &[u64],
         name: &str,
     ) -> Result<()> {
@@ -158,7 +158,7 @@ impl Kernels {
         if entries > 0 { self.launch(entries, function, parameters, name) } else { Ok(()) }
     }
 
-    fn launch(&self, entries: usize, function: Opaque, parameters: &[u64], name: &str) -> Result<()> {
+    fn launch(&self, entries: usize, function: Function, parameters: &[u64], name: &str) -> Result<()> {
         self.table.write(0, &self.staging, entries * ENTRY_WORDS * 8)?;
         let mut values = vec![self.table.address() as u64, entries as u64];
         values.extend_from_slice(parameters);

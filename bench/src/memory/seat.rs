@@ -99,6 +99,7 @@ mod tests {
             capability: (9, 0),
             virtual_memory: true,
             virtual_memory_rdma: true,
+            dma_buf: true,
             fabric_handles: true,
             peers: Vec::new(),
         }
