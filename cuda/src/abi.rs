@@ -24,6 +24,10 @@ pub(crate) type Granularity = c_int;
 pub(crate) type HandleKind = c_int;
 /// `CUmemRangeHandleType`.
 pub(crate) type RangeHandleKind = c_int;
+/// `CUflushGPUDirectRDMAWritesTarget`.
+pub(crate) type FlushTarget = c_int;
+/// `CUflushGPUDirectRDMAWritesScope`.
+pub(crate) type FlushScope = c_int;
 /// `CUipcMemHandle`.
 pub(crate) type IpcHandle = [u8; HANDLE_BYTES];
 /// `CUmemGenericAllocationHandle`.
@@ -54,10 +58,20 @@ pub(crate) mod attribute {
     pub(crate) const CAPABILITY_MINOR: Attribute = 76;
     pub(crate) const VIRTUAL_MEMORY: Attribute = 102;
     pub(crate) const RDMA_WITH_VIRTUAL_MEMORY: Attribute = 110;
+    pub(crate) const RDMA_FLUSH_OPTIONS: Attribute = 117;
+    pub(crate) const RDMA_WRITES_ORDERING: Attribute = 118;
     pub(crate) const DMA_BUF: Attribute = 124;
     pub(crate) const FABRIC_HANDLES: Attribute = 128;
 }
 
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST`: the call below can be made.
+pub(crate) const FLUSH_BY_HOST: c_int = 1;
+/// `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`: from here on the GPU itself orders what a network card writes to it.
+pub(crate) const ORDERED_FOR_OWNER: c_int = 100;
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX`.
+pub(crate) const FLUSH_CURRENT: FlushTarget = 0;
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER`.
+pub(crate) const FLUSH_TO_OWNER: FlushScope = 100;
 /// `CU_STREAM_NON_BLOCKING`: such a stream does not wait for the default one.
 pub(crate) const NON_BLOCKING: c_uint = 1;
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
@@ -122,7 +136,7 @@ mod tests {
     use crate::library::DECLARED;
 
     /// Rust's names here, and those of cuda.h.
-    const TYPES: [(&str, &str); 15] = [
+    const TYPES: [(&str, &str); 18] = [
         ("Code", "CUresult"),
         ("DeviceHandle", "CUdevice"),
         ("Address", "CUdeviceptr"),
@@ -138,6 +152,9 @@ mod tests {
         ("IpcHandle", "CUipcMemHandle"),
         ("AllocationProp", "CUmemAllocationProp"),
         ("AccessDesc", "CUmemAccessDesc"),
+        ("Uuid", "CUuuid"),
+        ("FlushTarget", "CUflushGPUDirectRDMAWritesTarget"),
+        ("FlushScope", "CUflushGPUDirectRDMAWritesScope"),
     ];
 
     #[test]
@@ -168,6 +185,12 @@ mod tests {
                 "CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED",
                 attribute::RDMA_WITH_VIRTUAL_MEMORY,
             ),
+            ("CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS", attribute::RDMA_FLUSH_OPTIONS),
+            ("CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING", attribute::RDMA_WRITES_ORDERING),
+            ("CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST", FLUSH_BY_HOST),
+            ("CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER", ORDERED_FOR_OWNER),
+            ("CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX", FLUSH_CURRENT),
+            ("CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER", FLUSH_TO_OWNER),
             ("CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED", attribute::DMA_BUF),
             ("CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED", attribute::FABRIC_HANDLES),
             ("CU_STREAM_NON_BLOCKING", NON_BLOCKING.cast_signed()),
@@ -221,9 +244,8 @@ mod tests {
     #[test]
     fn functions_are_declared_as_in_cuda_h() {
         let mut claims = Claims::of(&CUDA);
-        let types: Vec<(&str, &str)> = TYPES.into_iter().chain([("Uuid", "CUuuid")]).collect();
         for (symbol, rust) in DECLARED {
-            claims.function(symbol, rust, &types);
+            claims.function(symbol, rust, &TYPES);
         }
         claims.hold();
     }

@@ -122,6 +122,7 @@ impl Kernels {
         self.table.write(count, &word, 8)?;
         let out = self.table.at(count, 8)?;
         let parameters = [shift, marks.at[0], marks.at[1], marks.code, out];
+        self.context.see_remote_writes()?;
         self.run(memory, pieces, self.verify, &parameters, "kvwire_verify")?;
         self.table.read(count, &word, 8)?;
         let [word] = word;

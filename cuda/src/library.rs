@@ -9,8 +9,9 @@ use std::path::Path;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::abi::{
-    AccessDesc, Address, Allocation, AllocationProp, Attribute, Code, ContextHandle, DeviceHandle, Function,
-    Granularity, HandleKind, IpcHandle, Module, RangeHandleKind, SUCCESS, Stream, Uuid,
+    AccessDesc, Address, Allocation, AllocationProp, Attribute, Code, ContextHandle, DeviceHandle,
+    FlushScope, FlushTarget, Function, Granularity, HandleKind, IpcHandle, Module, RangeHandleKind, SUCCESS,
+    Stream, Uuid,
 };
 use crate::error::{CallError, Error, Result};
 
@@ -122,6 +123,7 @@ table! {
         unmap: "cuMemUnmap" unsafe extern "C" fn(Address, usize) -> Code,
         set_access: "cuMemSetAccess" unsafe extern "C" fn(Address, usize, *const AccessDesc, usize) -> Code,
         export: "cuMemExportToShareableHandle" unsafe extern "C" fn(*mut c_void, Allocation, HandleKind, c_ulonglong) -> Code,
+        flush_writes: "cuFlushGPUDirectRDMAWrites" unsafe extern "C" fn(FlushTarget, FlushScope) -> Code,
         range_handle: "cuMemGetHandleForAddressRange" unsafe extern "C" fn(*mut c_void, Address, usize, RangeHandleKind, c_ulonglong) -> Code,
     }
 }

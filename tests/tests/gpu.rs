@@ -246,6 +246,19 @@ fn a_gpu_that_is_full_or_lost_ends_the_run_with_its_reason() {
 }
 
 #[test]
+fn what_a_card_wrote_is_flushed_before_the_check_on_gpus_that_do_not_order_it() {
+    let unordered = TWO.replace("links=4", "links=4 ordered=0");
+    let ended = vram(&gpus(&unordered).lane("cuda_ipc/cuda")).run();
+    assert_eq!(ended.code, 0, "{ended}");
+    let refused = "fault cuFlushGPUDirectRDMAWrites=719\n";
+    let broken = vram(&gpus(&format!("{unordered}{refused}"))).args(["--expect", "any"]).run();
+    assert_ne!(broken.code, 0, "{broken}");
+    assert!(broken.result()["findings"].to_string().contains("cuFlushGPUDirectRDMAWrites"), "{broken}");
+    let ordered = vram(&gpus(&format!("{TWO}{refused}"))).args(["--expect", "any"]).run();
+    assert_eq!(ordered.code, 0, "nothing is flushed in vain: {ordered}");
+}
+
+#[test]
 fn auto_takes_the_gpu_or_says_loudly_that_it_did_not() {
     let with = run(&gpus(TWO).lane("cuda_ipc/cuda")).args(["--memory", "auto"]).run();
     assert_eq!(with.result()["memory"]["initiator"], "GPU memory (malloc)", "{with}");

@@ -99,6 +99,7 @@ mod tests {
             capability: (9, 0),
             virtual_memory: true,
             virtual_memory_rdma: true,
+            flush_remote_writes: false,
             dma_buf: true,
             fabric_handles: true,
             peers: Vec::new(),
