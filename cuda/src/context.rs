@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::abi::{Address, DeviceHandle, NON_BLOCKING, Opaque};
+use crate::abi::{Address, ContextHandle, DeviceHandle, FLUSH_CURRENT, FLUSH_TO_OWNER, NON_BLOCKING, Stream};
 use crate::device::{Device, Driver};
 use crate::error::Result;
 
@@ -15,8 +15,8 @@ pub struct Context {
     driver: Arc<Driver>,
     device: Device,
     handle: DeviceHandle,
-    raw: Opaque,
-    stream: Opaque,
+    raw: ContextHandle,
+    stream: Stream,
 }
 
 // SAFETY: the driver may be called from any thread, and every call here makes the context the current one first. The
@@ -65,7 +65,7 @@ impl Context {
         self.check(unsafe { (self.driver.api.set_current)(self.raw) }, "cuCtxSetCurrent")
     }
 
-    pub(crate) fn stream(&self) -> Opaque {
+    pub(crate) fn stream(&self) -> Stream {
         self.stream
     }
 
@@ -91,12 +91,25 @@ impl Context {
         self.wait()
     }
 
+    /// Has what a network card wrote seen by what is started after this. Most GPUs order such writes themselves.
+    pub(crate) fn see_remote_writes(&self) -> Result<()> {
+        match self.driver.api.flush_writes.filter(|_| self.device.flush_remote_writes) {
+            Some(flush) => {
+                self.bind()?;
+                // SAFETY: the call takes two numbers, and works on the current context.
+                self.check(unsafe { flush(FLUSH_CURRENT, FLUSH_TO_OWNER) }, "cuFlushGPUDirectRDMAWrites")
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Copies from the GPU to the start of `host`.
     ///
     /// # Safety
     /// As [`Self::to_device`].
     pub(crate) unsafe fn to_host(&self, host: &[AtomicU64], from: Address, bytes: usize) -> Result<()> {
         self.bind()?;
+        self.see_remote_writes()?;
         // SAFETY: the caller's word; atomics may be written through a shared reference.
         let code =
             unsafe { (self.driver.api.to_host)(host.as_ptr().cast_mut().cast(), from, bytes, self.stream) };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::abi::{DeviceHandle, SUCCESS, Uuid, attribute};
+use crate::abi::{DeviceHandle, FLUSH_BY_HOST, ORDERED_FOR_OWNER, SUCCESS, Uuid, attribute};
 use crate::error::{Error, Result};
 use crate::library::Api;
 
@@ -45,6 +45,10 @@ pub struct Device {
     pub virtual_memory: bool,
     /// And a network card can reach it.
     pub virtual_memory_rdma: bool,
+    /// What a network card has written must be flushed before the GPU itself is sure to see it.
+    pub flush_remote_writes: bool,
+    /// Memory can be exported as dma-buf.
+    pub dma_buf: bool,
     /// Memory of kind `fabric` can be asked for.
     pub fabric_handles: bool,
     /// Ordinals of the GPUs whose memory this one can reach by NVLink or PCIe.
@@ -148,6 +152,9 @@ impl Driver {
             capability: (number(attribute::CAPABILITY_MAJOR), number(attribute::CAPABILITY_MINOR)),
             virtual_memory: can(attribute::VIRTUAL_MEMORY),
             virtual_memory_rdma: can(attribute::RDMA_WITH_VIRTUAL_MEMORY),
+            flush_remote_writes: self.attribute(attribute::RDMA_WRITES_ORDERING, handle) < ORDERED_FOR_OWNER
+                && self.attribute(attribute::RDMA_FLUSH_OPTIONS, handle) & FLUSH_BY_HOST != 0,
+            dma_buf: can(attribute::DMA_BUF),
             fabric_handles: can(attribute::FABRIC_HANDLES),
             peers: (0..)
                 .zip(all)

@@ -73,7 +73,15 @@ fn cause(code: i32) -> Option<&'static str> {
         abi::NO_DEVICE => {
             "the driver shows no GPU to this process: look at CUDA_VISIBLE_DEVICES, and in a pod at its nvidia.com/gpu request"
         }
-        abi::NO_BINARY_FOR_GPU => "the driver has no compiler for the GPU's kernels",
+        abi::INVALID_DEVICE => {
+            "the driver does not take one of its own GPUs: look at CUDA_VISIBLE_DEVICES, and at MIG"
+        }
+        abi::NO_BINARY_FOR_GPU | abi::INVALID_PTX => {
+            "the kernels are for the Turing generation and newer, and for drivers of CUDA 10 and newer"
+        }
+        abi::JIT_COMPILER_NOT_FOUND => {
+            "libnvidia-ptxjitcompiler.so.1 is missing, which belongs to the driver: in a container, NVIDIA_DRIVER_CAPABILITIES needs `compute`"
+        }
         abi::ECC_UNCORRECTABLE | abi::LAUNCH_FAILED => {
             "the GPU has failed: look at the kernel log for an NVRM Xid line, and have the GPU reset"
         }
@@ -82,6 +90,9 @@ fn cause(code: i32) -> Option<&'static str> {
         abi::SYSTEM_NOT_READY => "the NVLink fabric is not up: look at the fabric manager's service",
         abi::SYSTEM_DRIVER_MISMATCH => {
             "libcuda and the loaded kernel module are of different versions: reboot, or mount the host's libraries"
+        }
+        abi::COMPAT_NOT_SUPPORTED => {
+            "a newer libcuda of the image (cuda-compat) does not work with this GPU: take /usr/local/cuda/compat out of LD_LIBRARY_PATH, or update the host's driver"
         }
         abi::UNKNOWN => {
             "the kernel module may be missing or the GPU lost: look at `nvidia-smi` and the kernel log"

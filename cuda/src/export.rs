@@ -6,7 +6,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
-use crate::abi::{Address, DMA_BUF_FD, HANDLE_BYTES, HANDLE_FABRIC, HANDLE_POSIX_FD};
+use crate::abi::{
+    Address, Allocation, DMA_BUF_FD, HANDLE_BYTES, HANDLE_FABRIC, HANDLE_POSIX_FD, HandleKind, IpcHandle,
+};
 use crate::context::Context;
 use crate::memory::{Alloc, Backing};
 
@@ -65,22 +67,24 @@ fn dma_buf(context: &Context, address: Address, bytes: usize) -> Export {
     let Some(call) = context.driver().api.range_handle else {
         return Export::Fails("this driver has no cuMemGetHandleForAddressRange".to_owned());
     };
-    // Whole pages only: the rest of an odd size does not matter for whether it can be done.
-    let bytes = bytes / PAGE * PAGE;
+    if !context.device().dma_buf {
+        return Export::Fails("the driver says that this GPU and kernel have no dma-buf".to_owned());
+    }
+    let (begin, bytes) = pages(address, bytes, rustix::param::page_size());
     let mut fd: c_int = -1;
-    // SAFETY: the range is our own allocation, and the handle asked for is a file descriptor.
-    let code = unsafe { call((&raw mut fd).cast(), address, bytes, DMA_BUF_FD, 0) };
+    // SAFETY: the pages are those of our own allocation, and the handle asked for is a file descriptor.
+    let code = unsafe { call((&raw mut fd).cast(), begin, bytes, DMA_BUF_FD, 0) };
     answered(context, code, "cuMemGetHandleForAddressRange", fd)
 }
 
 fn ipc(context: &Context, address: Address) -> Export {
-    let mut room = [0_u8; HANDLE_BYTES];
-    // SAFETY: the handle is a structure of exactly that size, and the address is our own allocation.
-    let code = unsafe { (context.driver().api.ipc_handle)(room.as_mut_ptr().cast(), address) };
+    let mut room: IpcHandle = [0; HANDLE_BYTES];
+    // SAFETY: the pointer is to a local, and the address is our own allocation.
+    let code = unsafe { (context.driver().api.ipc_handle)(&raw mut room, address) };
     answered(context, code, "cuIpcGetMemHandle", -1)
 }
 
-fn handle(context: &Context, allocation: u64, kind: c_int) -> Export {
+fn handle(context: &Context, allocation: Allocation, kind: HandleKind) -> Export {
     let Some(call) = context.driver().api.export else {
         return Export::Fails("this driver has no cuMemExportToShareableHandle".to_owned());
     };
@@ -91,8 +95,13 @@ fn handle(context: &Context, allocation: u64, kind: c_int) -> Export {
     answered(context, code, "cuMemExportToShareableHandle", if kind == HANDLE_POSIX_FD { fd } else { -1 })
 }
 
-/// A page of host memory, in bytes.
-const PAGE: usize = 4096;
+/// The pages of host memory that a range lies on, as the driver wants it: a small allocation shares its page with others.
+fn pages(address: Address, bytes: usize, page: usize) -> (Address, usize) {
+    let page = page as u64;
+    let begin = address / page * page;
+    let end = address.saturating_add(bytes as u64).div_ceil(page).saturating_mul(page);
+    (begin, usize::try_from(end - begin).unwrap_or(usize::MAX))
+}
 
 fn answered(context: &Context, code: i32, call: &str, fd: c_int) -> Export {
     match context.check(code, call) {
@@ -104,5 +113,18 @@ fn answered(context: &Context, code: i32, call: &str, fd: c_int) -> Export {
             Export::Works
         }
         Err(error) => Export::Fails(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_widened_to_whole_pages() {
+        assert_eq!(pages(0x20_0000, 0x40_0000, 4096), (0x20_0000, 0x40_0000));
+        assert_eq!(pages(0x20_0200, 8, 4096), (0x20_0000, 4096));
+        assert_eq!(pages(0x20_0ff8, 16, 4096), (0x20_0000, 8192));
+        assert_eq!(pages(0x21_0000, 4096, 65536), (0x21_0000, 65536));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nixl::Memory as _;
 
-use crate::abi::Opaque;
+use crate::abi::{Function, Module};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::{Alloc, GpuMemory};
@@ -50,10 +50,10 @@ pub struct Marks {
 /// The kernels, compiled for one GPU.
 pub struct Kernels {
     context: Arc<Context>,
-    module: Opaque,
-    fill: Opaque,
-    poison: Opaque,
-    verify: Opaque,
+    module: Module,
+    fill: Function,
+    poison: Function,
+    verify: Function,
     /// The table, with a word for the count behind it.
     table: GpuMemory,
     staging: Box<[AtomicU64]>,
@@ -122,6 +122,7 @@ impl Kernels {
         self.table.write(count, &word, 8)?;
         let out = self.table.at(count, 8)?;
         let parameters = [shift, marks.at[0], marks.at[1], marks.code, out];
+        self.context.see_remote_writes()?;
         self.run(memory, pieces, self.verify, &parameters, "kvwire_verify")?;
         self.table.read(count, &word, 8)?;
         let [word] = word;
@@ -132,7 +133,7 @@ impl Kernels {
         &self,
         memory: &GpuMemory,
         pieces: &[Piece],
-        function: Opaque,
+        function: Function,
         parameters: &[u64],
         name: &str,
     ) -> Result<()> {
@@ -158,7 +159,7 @@ impl Kernels {
         if entries > 0 { self.launch(entries, function, parameters, name) } else { Ok(()) }
     }
 
-    fn launch(&self, entries: usize, function: Opaque, parameters: &[u64], name: &str) -> Result<()> {
+    fn launch(&self, entries: usize, function: Function, parameters: &[u64], name: &str) -> Result<()> {
         self.table.write(0, &self.staging, entries * ENTRY_WORDS * 8)?;
         let mut values = vec![self.table.address() as u64, entries as u64];
         values.extend_from_slice(parameters);

@@ -1,6 +1,7 @@
 //! The driver's library and the functions of it that are used.
 
 use std::env;
+use std::error::Error as _;
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt;
 use std::path::Path;
@@ -8,8 +9,9 @@ use std::path::Path;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::abi::{
-    AccessDesc, Address, Allocation, AllocationProp, Code, DeviceHandle, GetErrorName, LaunchKernel, Opaque,
-    SUCCESS, Uuid,
+    AccessDesc, Address, Allocation, AllocationProp, Attribute, Code, ContextHandle, DeviceHandle,
+    FlushScope, FlushTarget, Function, Granularity, HandleKind, IpcHandle, Module, RangeHandleKind, SUCCESS,
+    Stream, Uuid,
 };
 use crate::error::{CallError, Error, Result};
 
@@ -53,6 +55,11 @@ impl std::error::Error for LoadError {}
 /// Declares the table: each function with its symbol, required ones first.
 macro_rules! table {
     (required { $($name:ident: $symbol:literal $type:ty,)* } optional { $($opt:ident: $opt_symbol:literal $opt_type:ty,)* }) => {
+        /// Every function with its type, for the test that holds them against cuda.h.
+        #[cfg(test)]
+        pub(crate) const DECLARED: &[(&str, &str)] =
+            &[$(($symbol, stringify!($type)),)* $(($opt_symbol, stringify!($opt_type)),)*];
+
         /// The functions, as cuda.h declares them.
         pub(crate) struct Api {
             $(pub(crate) $name: $type,)*
@@ -79,35 +86,35 @@ table! {
     required {
         init: "cuInit" unsafe extern "C" fn(c_uint) -> Code,
         driver_version: "cuDriverGetVersion" unsafe extern "C" fn(*mut c_int) -> Code,
-        error_name: "cuGetErrorName" GetErrorName,
+        error_name: "cuGetErrorName" unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
         device_count: "cuDeviceGetCount" unsafe extern "C" fn(*mut c_int) -> Code,
         device: "cuDeviceGet" unsafe extern "C" fn(*mut DeviceHandle, c_int) -> Code,
         device_name: "cuDeviceGetName" unsafe extern "C" fn(*mut c_char, c_int, DeviceHandle) -> Code,
         device_uuid: "cuDeviceGetUuid_v2" unsafe extern "C" fn(*mut Uuid, DeviceHandle) -> Code,
         device_pci: "cuDeviceGetPCIBusId" unsafe extern "C" fn(*mut c_char, c_int, DeviceHandle) -> Code,
         device_memory: "cuDeviceTotalMem_v2" unsafe extern "C" fn(*mut usize, DeviceHandle) -> Code,
-        device_attribute: "cuDeviceGetAttribute" unsafe extern "C" fn(*mut c_int, c_int, DeviceHandle) -> Code,
+        device_attribute: "cuDeviceGetAttribute" unsafe extern "C" fn(*mut c_int, Attribute, DeviceHandle) -> Code,
         can_access_peer: "cuDeviceCanAccessPeer" unsafe extern "C" fn(*mut c_int, DeviceHandle, DeviceHandle) -> Code,
-        retain_primary: "cuDevicePrimaryCtxRetain" unsafe extern "C" fn(*mut Opaque, DeviceHandle) -> Code,
+        retain_primary: "cuDevicePrimaryCtxRetain" unsafe extern "C" fn(*mut ContextHandle, DeviceHandle) -> Code,
         release_primary: "cuDevicePrimaryCtxRelease_v2" unsafe extern "C" fn(DeviceHandle) -> Code,
-        set_current: "cuCtxSetCurrent" unsafe extern "C" fn(Opaque) -> Code,
-        create_stream: "cuStreamCreate" unsafe extern "C" fn(*mut Opaque, c_uint) -> Code,
-        wait_for_stream: "cuStreamSynchronize" unsafe extern "C" fn(Opaque) -> Code,
-        destroy_stream: "cuStreamDestroy_v2" unsafe extern "C" fn(Opaque) -> Code,
+        set_current: "cuCtxSetCurrent" unsafe extern "C" fn(ContextHandle) -> Code,
+        create_stream: "cuStreamCreate" unsafe extern "C" fn(*mut Stream, c_uint) -> Code,
+        wait_for_stream: "cuStreamSynchronize" unsafe extern "C" fn(Stream) -> Code,
+        destroy_stream: "cuStreamDestroy_v2" unsafe extern "C" fn(Stream) -> Code,
         alloc: "cuMemAlloc_v2" unsafe extern "C" fn(*mut Address, usize) -> Code,
         free: "cuMemFree_v2" unsafe extern "C" fn(Address) -> Code,
-        ipc_handle: "cuIpcGetMemHandle" unsafe extern "C" fn(*mut c_void, Address) -> Code,
-        to_device: "cuMemcpyHtoDAsync_v2" unsafe extern "C" fn(Address, *const c_void, usize, Opaque) -> Code,
-        to_host: "cuMemcpyDtoHAsync_v2" unsafe extern "C" fn(*mut c_void, Address, usize, Opaque) -> Code,
-        on_device: "cuMemcpyDtoDAsync_v2" unsafe extern "C" fn(Address, Address, usize, Opaque) -> Code,
-        load_module: "cuModuleLoadData" unsafe extern "C" fn(*mut Opaque, *const c_void) -> Code,
-        unload_module: "cuModuleUnload" unsafe extern "C" fn(Opaque) -> Code,
-        function: "cuModuleGetFunction" unsafe extern "C" fn(*mut Opaque, Opaque, *const c_char) -> Code,
-        launch: "cuLaunchKernel" LaunchKernel,
+        ipc_handle: "cuIpcGetMemHandle" unsafe extern "C" fn(*mut IpcHandle, Address) -> Code,
+        to_device: "cuMemcpyHtoDAsync_v2" unsafe extern "C" fn(Address, *const c_void, usize, Stream) -> Code,
+        to_host: "cuMemcpyDtoHAsync_v2" unsafe extern "C" fn(*mut c_void, Address, usize, Stream) -> Code,
+        on_device: "cuMemcpyDtoDAsync_v2" unsafe extern "C" fn(Address, Address, usize, Stream) -> Code,
+        load_module: "cuModuleLoadData" unsafe extern "C" fn(*mut Module, *const c_void) -> Code,
+        unload_module: "cuModuleUnload" unsafe extern "C" fn(Module) -> Code,
+        function: "cuModuleGetFunction" unsafe extern "C" fn(*mut Function, Module, *const c_char) -> Code,
+        launch: "cuLaunchKernel" unsafe extern "C" fn(Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void) -> Code,
     }
     optional {
         parent_uuid: "cuDeviceGetUuid" unsafe extern "C" fn(*mut Uuid, DeviceHandle) -> Code,
-        granularity: "cuMemGetAllocationGranularity" unsafe extern "C" fn(*mut usize, *const AllocationProp, c_int) -> Code,
+        granularity: "cuMemGetAllocationGranularity" unsafe extern "C" fn(*mut usize, *const AllocationProp, Granularity) -> Code,
         create: "cuMemCreate" unsafe extern "C" fn(*mut Allocation, usize, *const AllocationProp, c_ulonglong) -> Code,
         release: "cuMemRelease" unsafe extern "C" fn(Allocation) -> Code,
         reserve: "cuMemAddressReserve" unsafe extern "C" fn(*mut Address, usize, usize, Address, c_ulonglong) -> Code,
@@ -115,8 +122,9 @@ table! {
         map: "cuMemMap" unsafe extern "C" fn(Address, usize, usize, Allocation, c_ulonglong) -> Code,
         unmap: "cuMemUnmap" unsafe extern "C" fn(Address, usize) -> Code,
         set_access: "cuMemSetAccess" unsafe extern "C" fn(Address, usize, *const AccessDesc, usize) -> Code,
-        export: "cuMemExportToShareableHandle" unsafe extern "C" fn(*mut c_void, Allocation, c_int, c_ulonglong) -> Code,
-        range_handle: "cuMemGetHandleForAddressRange" unsafe extern "C" fn(*mut c_void, Address, usize, c_int, c_ulonglong) -> Code,
+        export: "cuMemExportToShareableHandle" unsafe extern "C" fn(*mut c_void, Allocation, HandleKind, c_ulonglong) -> Code,
+        flush_writes: "cuFlushGPUDirectRDMAWrites" unsafe extern "C" fn(FlushTarget, FlushScope) -> Code,
+        range_handle: "cuMemGetHandleForAddressRange" unsafe extern "C" fn(*mut c_void, Address, usize, RangeHandleKind, c_ulonglong) -> Code,
     }
 }
 
@@ -138,7 +146,9 @@ impl Api {
         // SAFETY: a driver's initialisers only prepare its own state. `RTLD_LOCAL`, so that nobody else binds to it.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
             let how = if named.is_some() { VARIABLE } else { "by the loader" };
-            let mut looked_for = vec![format!("{text} ({how}): {error}")];
+            // The loader's own words, which say what is missing.
+            let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+            let mut looked_for = vec![format!("{text} ({how}): {why}")];
             looked_for.extend(SIGNS.iter().map(|sign| {
                 format!("{sign} is {}", if Path::new(sign).exists() { "there" } else { "not there" })
             }));

@@ -8,18 +8,56 @@
 #     fail          ITEM  why
 #     not possible  ITEM  why it cannot be tried here
 #
-# Exit code: 0 when nothing failed, else 1. A NIXL of your own: KVWIRE_NIXL_LIB=/path/libnixl_capi.so
+# Exit code: 0 when nothing failed, 2 when the folder cannot be written to, else 1. A NIXL of your own:
+# KVWIRE_NIXL_LIB=/path/libnixl_capi.so. Seconds for everything and for one item: LIMIT_S, ITEM_LIMIT_S.
 set -u
 bundle=$(cd "$(dirname "$0")" && pwd)
 kvwire=${KVWIRE:-$bundle/kvwire}
 results=${1:-kvwire-gpu-results}
-mkdir -p "$results" || exit 2
-results=$(cd "$results" && pwd)
-: >"$results/summary.txt"
+if ! mkdir -p "$results" || ! results=$(cd "$results" && pwd) || ! : >"$results/summary.txt"; then
+    echo "run.sh: cannot write to the folder $results; name another one: run.sh /tmp/results" >&2
+    exit 2
+fi
 begin=$SECONDS
-limit=235       # of the whole script, in seconds
-item_limit=40   # of one item
+# Everything below that can hang is ended three seconds after its time at the latest, so this is under four minutes.
+limit=${LIMIT_S:-225}
+item_limit=${ITEM_LIMIT_S:-40}
 failed=0
+trap 'kill $(jobs -p) 2>/dev/null' EXIT
+
+left() { echo $((limit - (SECONDS - begin))); }
+
+# within SECONDS COMMAND...: ends it after SECONDS, or when the time of the script is over. Its exit code, 124 when it was
+# ended, 137 when it had to be killed. What hangs inside the driver cannot even be killed: it is left behind.
+within() {
+    local most=$1 left pid end
+    shift
+    left=$(left)
+    [ "$left" -gt 0 ] || return 124
+    [ "$most" -le "$left" ] || most=$left
+    timeout -k 2 "$most" "$@" &
+    pid=$!
+    end=$((SECONDS + most + 3))
+    # Quietly: the shell would tell of each process that is killed, into the log of that process.
+    {
+        while kill -0 "$pid"; do
+            [ "$SECONDS" -lt "$end" ] || return 124
+            sleep 0.2
+        done
+        wait "$pid"
+    } 2>/dev/null
+}
+
+# NVIDIA's tool, where it is there and answers: on a sick GPU it hangs, and is asked no more.
+smi() {
+    [ ! -e "$results/nvidia-smi-hangs" ] || return 1
+    within $((item_limit < 10 ? item_limit : 10)) nvidia-smi "$@" 2>/dev/null
+    case $? in
+    0) ;;
+    124 | 137) : >"$results/nvidia-smi-hangs"; return 1 ;;
+    *) return 1 ;;
+    esac
+}
 
 say() { # WORD ITEM TEXT
     printf '%-12s  %-28s  %s\n' "$1" "$2" "$3" | tee -a "$results/summary.txt"
@@ -30,10 +68,12 @@ say() { # WORD ITEM TEXT
 choose_nixl() {
     local cuda flavour
     [ -z "${KVWIRE_NIXL_LIB:-}" ] || { echo "$KVWIRE_NIXL_LIB"; return; }
-    cuda=$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
+    # By way of a file: a pipe would wait for whoever was left behind.
+    smi >"$results/driver.out"
+    cuda=$(sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' "$results/driver.out" | head -n 1)
     flavour=cu12
     [ "${cuda:-0}" -lt 13 ] || flavour=cu13
-    [ -d "$results/nixl-$flavour" ] || tar -xzf "$bundle/nixl-$flavour.tar.gz" -C "$results" || return 1
+    within 30 tar -xzf "$bundle/nixl-$flavour.tar.gz" -C "$results" >"$results/unpack.out" 2>&1 || return 1
     echo "$results/nixl-$flavour/.nixl_$flavour.mesonpy.libs/libnixl_capi.so"
 }
 
@@ -44,12 +84,12 @@ title() { grep -A 3 "\"id\": \"$2\"" "$results/$1.json" 2>/dev/null | sed -n 's/
 
 # Runs `kvwire pair` for an item. Sets `code`.
 pair() { # ITEM ARGS...
-    local item=$1 left
+    local item=$1
     shift
-    left=$((limit - (SECONDS - begin)))
-    [ "$left" -gt 5 ] || { code=out-of-time; return; }
-    [ "$left" -lt "$item_limit" ] || left=$item_limit
-    timeout "$left" "$kvwire" pair --output "$results/$item.json" --verbose "$@" \
+    # What an earlier run left is no result of this one.
+    rm -f "$results/$item.json" "$results/$item.out" "$results/$item.err"
+    [ "$(left)" -gt 5 ] || [ "$item_limit" -lt 5 ] || { code=out-of-time; return; }
+    within "$item_limit" "$kvwire" pair --output "$results/$item.json" --verbose "$@" \
         >"$results/$item.out" 2>"$results/$item.err"
     code=$?
 }
@@ -71,6 +111,7 @@ moved() { # ITEM
     case $code in
     0) say pass "$1" "$(sed -n '1s/^[A-Z]*  *//p' "$results/$1.out")" ;;
     out-of-time) say fail "$1" "no time was left for it" ;;
+    124 | 137) say fail "$1" "it was ended because it took too long; the last line of its log: $(tail -n 1 "$results/$1.err" | cut -c 1-200)" ;;
     *)
         why=$(impossible "$1")
         if [ -n "$why" ]; then say "not possible" "$1" "$why"; else
@@ -82,23 +123,30 @@ moved() { # ITEM
 
 quick="--case-time 300ms --expect any"
 
-timeout 30 "$kvwire" --version >"$results/version.out" 2>&1 || { say fail kvwire "the binary does not start: $(tail -n 1 "$results/version.out")"; exit 1; }
-nixl=$(choose_nixl) || { say fail nixl "the archive could not be unpacked into $results"; exit 1; }
+rm -rf "$results/nixl-cu12" "$results/nixl-cu13" "$results/nvidia-smi-hangs"
+within 10 "$kvwire" --version >"$results/version.out" 2>&1 || { say fail kvwire "the binary does not start: $(tail -n 1 "$results/version.out")"; exit 1; }
+nixl=$(choose_nixl) || { say fail nixl "the archive could not be unpacked: $(tail -n 1 "$results/unpack.out")"; exit 1; }
 export KVWIRE_NIXL_LIB=$nixl
 
-if timeout 40 "$kvwire" info >"$results/info.out" 2>&1; then
-    say pass info "$(grep -m 1 "^GPU" "$results/info.out" | sed "s,^GPU *,,")"
+if within 20 "$kvwire" info >"$results/info.out" 2>"$results/info.err"; then
+    say pass info "$(sed -n 's/^NIXL  */NIXL /p' "$results/info.out"), $(sed -n 's/^GPU  *//p' "$results/info.out" | head -n 1)"
 else
-    say fail info "$(tail -n 1 "$results/info.out")"
+    say fail info "$(cat "$results/info.out" "$results/info.err" | tail -n 1)"
 fi
+gpus=$(grep -c '^GPU  *GPU [0-9]' "$results/info.out")
 
-timeout 40 "$kvwire" check node --json >"$results/node.json" 2>"$results/node.err"
-case $? in
-0 | 1 | 3) say pass node-check "$(nvidia-smi -L 2>/dev/null | head -n 1 | grep . || echo 'answered; nvidia-smi shows no GPU')" ;;
-*) say fail node-check "$(tail -n 1 "$results/node.err")" ;;
+within 20 "$kvwire" check node --json >"$results/node.json" 2>"$results/node.err"
+code=$?
+case $code in
+0 | 1 | 3)
+    counted=$(sed -n 's/^ *"\(ok\|warn\|fail\)": *\([0-9]*\),\{0,1\}$/\2 \1/p' "$results/node.json" | head -n 3)
+    say pass node-check "answered: ${counted//$'\n'/, }"
+    ;;
+*) say fail node-check "exit code $code: $(tail -n 1 "$results/node.err")" ;;
 esac
-nvidia-smi -q >"$results/nvidia-smi.out" 2>&1
-nvidia-smi topo -m >"$results/topology.out" 2>&1
+smi -q >"$results/nvidia-smi.out"
+smi topo -m >"$results/topology.out"
+[ ! -e "$results/nvidia-smi-hangs" ] || say fail nvidia-smi "it does not answer: the driver or a GPU hangs; look at the kernel log for NVRM Xid lines"
 
 # shellcheck disable=SC2086 # the list of flags is meant to be split
 {
@@ -119,7 +167,8 @@ if [ "$(value vram-vram without_kernels)" = null ]; then
 elif why=$(impossible vram-vram) && [ -n "$why" ]; then
     say "not possible" kernel-verification "$why"
 else
-    say fail kernel-verification "$(value vram-vram without_kernels)"
+    why=$(value vram-vram without_kernels)
+    say fail kernel-verification "${why:-vram-vram gave no result}"
 fi
 
 for alloc in malloc vmm fabric; do
@@ -135,29 +184,25 @@ pair kv-blocks $quick --memory vram --model llama-3.1-8b --tokens 1k --layout vl
 moved kv-blocks
 
 pair transport-proof --case-time 300ms --sizes 64MiB --memory vram
-case $code in
-0) say pass transport-proof "carried by $(value transport-proof class), as the GPUs allow" ;;
-*)
-    why=$(impossible transport-proof)
-    if [ -n "$why" ]; then say "not possible" transport-proof "$why"; else
-        say fail transport-proof "exit code $code: $(sed -n '1s/^[A-Z ]*  *//p' "$results/transport-proof.out")"
-    fi
-    ;;
-esac
+if [ "$code" = 0 ]; then
+    say pass transport-proof "carried by $(value transport-proof class), as this machine allows"
+else
+    moved transport-proof
+fi
 
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 if [ "$gpus" -ge 2 ]; then
     pair two-gpus --case-time 300ms --sizes 1MiB,64MiB --memory vram --gpu 0,1
     moved two-gpus
 else
-    say "not possible" two-gpus "nvidia-smi shows $gpus GPU here"
+    say "not possible" two-gpus "there are $gpus GPUs here"
 fi
 
 # Figures beside what the path could reach.
 for item in vram-vram vram-dram dram-vram transport-proof; do
-    grep -hE '% of [0-9.]+ GB/s' "$results/$item.out" 2>/dev/null | sed "s/^ */  $item: /"
+    # A line that was wrapped goes on until its bracket ends.
+    sed -n "/% of [0-9.]* GB\/s (/{/)\$/!{N;s/\n */ /};s/^ */  $item: /;p}" "$results/$item.out" 2>/dev/null
 done | tee -a "$results/summary.txt"
 
-rm -rf "$results/nixl-cu12" "$results/nixl-cu13"
+rm -rf "$results/nixl-cu12" "$results/nixl-cu13" "$results/nvidia-smi-hangs"
 say "$([ "$failed" = 0 ] && echo pass || echo fail)" all "$((SECONDS - begin)) s; everything is in $results"
 exit "$failed"

@@ -16,6 +16,7 @@ mod find;
 mod gpus;
 mod kubectl;
 mod live;
+mod machine;
 pub mod manifests;
 mod netns;
 mod podman;
@@ -33,6 +34,7 @@ pub use find::{Nixl, fake, fake_cuda, fake_nvml, kvwire, partial_fake, repositor
 pub use gpus::{Gpus, gpus};
 pub use kubectl::{Kubectl, RUNS_HERE};
 pub use live::{Live, is_alive};
+pub use machine::{Adapter, Machine};
 pub use netns::{CONTROL, DATA, HUB_ADDRESS, Hosts, INITIATOR_ADDRESS, TARGET_ADDRESS, enter};
 pub use podman::{CONTROL_GROUPS, Podman};
 pub use relay::Relay;

@@ -133,7 +133,8 @@ fn every_kind_of_allocation_says_what_it_can_be_exported_as() {
         assert_eq!((&gpu["alloc"], &gpu["process_export_means"]), (&alloc.into(), &means.into()), "{ended}");
         assert_eq!((&gpu["dma_buf"], &gpu["process_export"]), (&"yes".into(), &"yes".into()), "{ended}");
     }
-    let poor = gpus("gpu pci=0000:17:00.0 dma_buf=0\nfault cuIpcGetMemHandle=801\n");
+    let poor =
+        gpus("gpu pci=0000:17:00.0\nfault cuMemGetHandleForAddressRange=801\nfault cuIpcGetMemHandle=801\n");
     let ended = vram(&poor).args(["--expect", "any"]).run();
     assert!(ended.title("gpu-memory-not-exportable").contains("NVLink cannot reach it"), "{ended}");
     let gpu = &ended.result()["placement"]["target"][0]["gpu"];
@@ -207,7 +208,8 @@ fn a_missing_or_broken_driver_is_refused_with_what_was_looked_for() {
     assert_eq!(bare.code, 3, "{bare}");
     let title = bare.title("gpu-missing");
     assert!(
-        title.contains("libcuda.so.1") && title.contains("/proc/driver/nvidia/version is not there"),
+        title.contains("libcuda.so.1: cannot open shared object file")
+            && title.contains("/proc/driver/nvidia/version is not there"),
         "{bare}"
     );
     let old = pair()
@@ -241,6 +243,19 @@ fn a_gpu_that_is_full_or_lost_ends_the_run_with_its_reason() {
         vram(&gpus(&format!("{TWO}fault cuLaunchKernel=719@after=9\n"))).args(["--expect", "any"]).run();
     assert_ne!(lost.code, 0, "{lost}");
     assert!(lost.title("gpu-unusable").contains("Xid"), "{lost}");
+}
+
+#[test]
+fn what_a_card_wrote_is_flushed_before_the_check_on_gpus_that_do_not_order_it() {
+    let unordered = TWO.replace("links=4", "links=4 ordered=0");
+    let ended = vram(&gpus(&unordered).lane("cuda_ipc/cuda")).run();
+    assert_eq!(ended.code, 0, "{ended}");
+    let refused = "fault cuFlushGPUDirectRDMAWrites=719\n";
+    let broken = vram(&gpus(&format!("{unordered}{refused}"))).args(["--expect", "any"]).run();
+    assert_ne!(broken.code, 0, "{broken}");
+    assert!(broken.result()["findings"].to_string().contains("cuFlushGPUDirectRDMAWrites"), "{broken}");
+    let ordered = vram(&gpus(&format!("{TWO}{refused}"))).args(["--expect", "any"]).run();
+    assert_eq!(ordered.code, 0, "nothing is flushed in vain: {ordered}");
 }
 
 #[test]
@@ -315,6 +330,11 @@ fn the_node_check_reads_the_links_of_the_gpus() {
     let gpus = gpus("gpu links=4 links_down=1\n");
     let ended = kvwire_tests::kvwire_command("check").args(["node", "--json"]).gpus(&gpus).run();
     assert!(ended.stdout.contains("1 of 4 NVLinks are down"), "{ended}");
+    let nowhere = kvwire_tests::kvwire_command("check")
+        .args(["node", "--json"])
+        .env("KVWIRE_NVML_LIB", "/no/such.so")
+        .run();
+    assert!(nowhere.stdout.contains("/no/such.so: cannot open shared object file"), "{nowhere}");
 }
 
 #[test]

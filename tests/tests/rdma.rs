@@ -99,6 +99,40 @@ fn rdma_carries_the_bytes() {
 
 #[test]
 #[ignore = "needs virtual machines: make test-rdma"]
+fn a_port_and_a_node_of_ones_own() {
+    let evidence = Evidence::of("a_port_and_a_node_of_ones_own");
+    assert_eq!(evidence.ended.code, 0, "{evidence}");
+    assert_measured(&evidence);
+    assert_class(&evidence, "rdma");
+    assert_carried(&evidence, Target, "rxe0", evidence.payload() / 2);
+    assert_idle(&evidence, "rxe1");
+    let result = evidence.ended.result();
+    // Cores and pages as each host's kernel tells.
+    for (side, node) in [("initiator", 1), ("target", 0)] {
+        let seat = &result["placement"][side][0];
+        assert_eq!((&seat["ucx_net_devices"], &seat["cpus"]), (&"rxe0:1".into(), &"0".into()), "{evidence}");
+        assert_eq!(seat["numa_node"], node, "{side}\n{evidence}");
+    }
+    let title = evidence.ended.title("numa-memory-elsewhere");
+    assert!(title.starts_with("initiator: host memory lies on NUMA node 1"), "`{title}`\n{evidence}");
+    let findings = result["findings"].to_string();
+    assert!(!findings.contains("rails-unused") && !findings.contains("numa-not-pinned"), "{evidence}");
+}
+
+#[test]
+#[ignore = "needs virtual machines: make test-rdma"]
+fn a_node_without_cores() {
+    let evidence = Evidence::of("a_node_without_cores");
+    assert_eq!(evidence.ended.code, 0, "{evidence}");
+    assert_idle(&evidence, "rxe0");
+    assert!(evidence.ended.title("numa-not-pinned").contains("no core of NUMA node 1"), "{evidence}");
+    for side in ["initiator", "target"] {
+        assert!(evidence.ended.result()["placement"][side][0]["cpus"].is_null(), "{side}\n{evidence}");
+    }
+}
+
+#[test]
+#[ignore = "needs virtual machines: make test-rdma"]
 fn tcp_is_caught() {
     let evidence = Evidence::of("tcp_is_caught");
     assert_measured(&evidence);

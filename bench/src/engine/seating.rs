@@ -10,7 +10,7 @@ use nixl::{HostMemory, Memory as _, Populate};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::protocol::{EngineError, ErrorKind};
-use crate::memory::{AllocKind, GpuPool, GpuSeat, Pool, Seat, pick};
+use crate::memory::{AllocKind, GpuPool, GpuSeat, Pool, Seat, UCX_NET_DEVICES, pick};
 use crate::report::model::{GpuUsed, Placement};
 
 /// GPUs that CUDA shows to this process.
@@ -21,7 +21,8 @@ pub(crate) fn gpus() -> Result<Vec<Device>, EngineError> {
     Driver::open().and_then(|driver| driver.devices()).map_err(gpu_failed)
 }
 
-/// Pins this thread, and with it those that NIXL starts later. Returns the cores; `None` leaves it where it is.
+/// Pins this thread, and with it those that NIXL starts later. Returns the cores, as the kernel lists them afterwards;
+/// `None` leaves it where it is.
 pub(crate) fn pin(seat: &Seat) -> Option<String> {
     let list = fs::read_to_string(format!("/sys/devices/system/node/node{}/cpulist", seat.numa?)).ok()?;
     let allowed = sched_getaffinity(None).ok()?;
@@ -32,7 +33,9 @@ pub(crate) fn pin(seat: &Seat) -> Option<String> {
     if cores.is_empty() || sched_setaffinity(None, &wanted).is_err() {
         return None;
     }
-    Some(list.trim().to_owned())
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(cpus.trim().to_owned())
 }
 
 /// A pool that is being taken.
@@ -54,6 +57,9 @@ impl Taking {
         let placement = Placement {
             instead_of_gpu: seat.instead_of_gpu.clone(),
             nics: seat.nics.clone(),
+            nics_distance: seat.nics_distance.clone(),
+            ucx_net_devices: std::env::var(UCX_NET_DEVICES).ok(),
+            numa_wanted: seat.numa,
             cpus,
             ..Placement::default()
         };

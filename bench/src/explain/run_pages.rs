@@ -108,6 +108,13 @@ pub(crate) const RUN_PAGES: &[Page] = pages! {
     "memory-differs", "The two sides use different kinds of memory",
         "--initiator-memory and --target-memory differ: what is measured includes a path between GPU and host.",
         "The finding has both kinds.", "Nothing, when it is meant; else use --memory for both.", Nobody;
+    "numa-not-pinned", "An engine does not run on the NUMA node that it should",
+        "The container has no core of the node, or the node does not exist.",
+        "grep Cpus_allowed_list /proc/self/status; cat /sys/devices/system/node/node*/cpulist",
+        "Give the container cores of that node (static CPU manager and topology manager), or take another one with --numa.", Admin;
+    "numa-memory-elsewhere", "Host memory lies on another NUMA node than the engine that uses it",
+        "The node had too little free memory, or the container may not use its memory.",
+        "numactl --hardware; grep Mems_allowed_list /proc/self/status", "Free memory on that node, or allow it in cpuset.mems.", Admin;
     "gpu-kernels-unused", "GPU memory is filled and checked through host memory",
         "The driver refused the kernels, or they disagreed with the processor.",
         "The finding has the driver's word.", "Update the NVIDIA driver; the figures of the transfers are right all the same.", Admin;

@@ -19,8 +19,12 @@ pub(crate) struct Seat {
     pub(crate) huge_pages: bool,
     /// NUMA node that it is pinned to.
     pub(crate) numa: Option<u32>,
-    /// Network devices for UCX; none leaves them to it.
+    /// Network ports for UCX; none leaves them to it.
     pub(crate) nics: Vec<String>,
+    /// How near to the GPU those are that were chosen for it, in the words of `nvidia-smi topo`.
+    pub(crate) nics_distance: Option<String>,
+    /// Network interfaces that UCX may use beside the ports.
+    pub(crate) interfaces: Vec<String>,
 }
 
 /// A place on a GPU.
@@ -95,6 +99,8 @@ mod tests {
             capability: (9, 0),
             virtual_memory: true,
             virtual_memory_rdma: true,
+            flush_remote_writes: false,
+            dma_buf: true,
             fabric_handles: true,
             peers: Vec::new(),
         }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::gpu::GpuMeans;
 use super::kernel_files::{line, names};
 use super::rate::{Rate, rates};
+use crate::memory::UCX_NET_DEVICES;
 use crate::report::model::Placement;
 
 /// Things of one kind that are looked at.
@@ -46,6 +47,9 @@ pub(crate) struct Ability {
     /// The GPU of each rank.
     #[serde(default)]
     pub(crate) gpus: Vec<Option<GpuMeans>>,
+    /// What `UCX_NET_DEVICES` is in the engine of each rank.
+    #[serde(default)]
+    pub(crate) net_devices: Vec<Option<String>>,
     /// How fast its links are, by name.
     pub(crate) rates: BTreeMap<String, Rate>,
 }
@@ -87,6 +91,7 @@ impl Ability {
         Self {
             gpu: ranks.first().cloned().flatten(),
             gpus: ranks,
+            net_devices: placements.iter().map(|placement| placement.ucx_net_devices.clone()).collect(),
             rates: rates(Path::new("/sys"), &gpus),
             ..Self::at(Path::new("/sys"), Path::new("/proc"), Path::new("/dev"), engine, environment)
         }
@@ -110,13 +115,19 @@ impl Ability {
             ucx_copies: engine.map(|pid| ucx_copies(proc, pid)).unwrap_or_default(),
             gpu: None,
             gpus: Vec::new(),
+            net_devices: Vec::new(),
             rates: BTreeMap::new(),
         }
     }
 
-    /// The same with the GPU of a rank.
+    /// The same with the GPU of a rank, and with the network devices that its UCX was told.
     pub(crate) fn of_rank(&self, rank: u32) -> Self {
-        Self { gpu: self.gpus.get(rank as usize).cloned().flatten(), ..self.clone() }
+        let rank = rank as usize;
+        let mut of_rank = Self { gpu: self.gpus.get(rank).cloned().flatten(), ..self.clone() };
+        if let Some(devices) = self.net_devices.get(rank).cloned().flatten() {
+            of_rank.environment.insert(UCX_NET_DEVICES.to_owned(), devices);
+        }
+        of_rank
     }
 
     /// The whole GPU that the payload of a rank lies on, as `GPU-…`.

@@ -21,7 +21,7 @@ pub(crate) const STRICT_SINCE: (u32, u32) = (1, 21);
 const RAILS_DEFAULT: usize = 2;
 
 /// What surrounded the transfer.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub(crate) initiator: &'a Ability,
     pub(crate) target: &'a Ability,
@@ -273,7 +273,11 @@ fn port_line(side: &str, port: &Port) -> String {
 
 fn device_list(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
     let (value, source) = setting.variable("UCX_NET_DEVICES").filter(|(v, _)| *v != "all")?;
-    (wanted == Class::Rdma).then(|| Cause {
+    let usable = |(_, ability): &(_, &Ability)| {
+        ability.ports.iter().any(|port| port.is_usable() && value.split(',').any(|name| is_named(port, name)))
+    };
+    let leaves_out = !setting.sides().iter().any(usable);
+    (wanted == Class::Rdma && leaves_out).then(|| Cause {
         what: format!("UCX_NET_DEVICES={value} may leave the RDMA devices out"),
         evidence: vec![format!("UCX_NET_DEVICES={value}, from {source}")],
         next: "name RDMA devices (mlx5_0:1), not network interfaces, or take the variable out".to_owned(),
@@ -290,6 +294,11 @@ fn provider(setting: &Setting<'_>) -> Option<Cause> {
             .collect(),
         next: "install the provider library that fits the libibverbs of this UCX (rdma-core), and see with IBV_SHOW_WARNINGS=1 whether it is loaded".to_owned(),
     })
+}
+
+/// Whether an entry of a list of network devices, which may hold interfaces too, is this port or its whole adapter.
+fn is_named(port: &Port, entry: &str) -> bool {
+    port.name == entry || port.name.split(':').next() == Some(entry)
 }
 
 /// Fewer rails than were planned and could be used.
@@ -312,13 +321,13 @@ pub(crate) fn rails(
     planned.dedup();
     let wished = setting.variable("UCX_MAX_RMA_RAILS").and_then(|(value, _)| value.parse().ok());
     let usable = setting.initiator.ports.iter().filter(|port| port.is_usable()).count();
-    // A list may hold network interfaces too, and an adapter without its port.
-    let is_port = |name: &str| {
-        let of = |port: &Port| port.name == name || port.name.split(':').next() == Some(name);
-        setting.initiator.ports.iter().any(of)
-    };
-    let named = setting.variable("UCX_NET_DEVICES").filter(|(value, _)| *value != "all");
-    let named = named.map_or(usable, |(value, _)| value.split(',').filter(|name| is_port(name)).count());
+    let list = setting.variable("UCX_NET_DEVICES").filter(|(value, _)| *value != "all");
+    let named = list.map_or(usable, |(value, _)| {
+        value
+            .split(',')
+            .filter(|name| setting.initiator.ports.iter().any(|port| is_named(port, name)))
+            .count()
+    });
     let possible = planned.len().max(usable.min(named).min(wished.unwrap_or(RAILS_DEFAULT)));
     (!carried.is_empty() && carried.len() < possible).then(|| {
         Finding::new(

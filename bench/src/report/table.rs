@@ -122,9 +122,12 @@ fn push_run(out: &mut String, result: &ResultFile, width: usize) {
 /// The memory of a side, with the GPUs that it is on.
 fn memory(memory: &Option<String>, placements: &Option<Vec<Placement>>) -> Option<String> {
     let memory = memory.as_ref()?;
-    let gpus = placements.iter().flatten().filter_map(|placement| placement.gpu.as_ref());
-    let mut places: Vec<String> =
-        gpus.map(|gpu| format!("{} at {}", plain(&gpu.name), plain(&gpu.pci))).collect();
+    let place = |placement: &Placement| {
+        let gpu = placement.gpu.as_ref()?;
+        let ports = placement.ports().map_or(String::new(), |ports| format!(" by {}", plain(&ports)));
+        Some(format!("{} at {}{ports}", plain(&gpu.name), plain(&gpu.pci)))
+    };
+    let mut places: Vec<String> = placements.iter().flatten().filter_map(place).collect();
     places.dedup();
     Some(if places.is_empty() { memory.clone() } else { format!("{memory} of {}", places.join(" and ")) })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use checks::node::{gather_machine, near};
+use checks::node::{Near, gather_machine, near};
 use checks::{Finding, Status};
 use coordinator::Role;
 
@@ -14,6 +14,7 @@ use super::target::wrong_event;
 use crate::engine::protocol::{Command, ErrorKind, Event};
 use crate::engine::{Engine, EngineFailure, Phase};
 use crate::memory::{GpuSeat, MemoryKind, MemoryWish, Nics, Numa, Seat, UCX_NET_DEVICES, pick};
+use crate::proof::counters::interfaces;
 use crate::report::model::Placement;
 use crate::terminal::Terminal;
 
@@ -21,8 +22,6 @@ use crate::terminal::Terminal;
 const LOOK_DEADLINE: Duration = Duration::from_secs(30);
 /// How an export that works reads.
 const YES: &str = "yes";
-/// Network interfaces named to UCX, at most.
-const INTERFACES_MAX: usize = 64;
 
 /// What a side knows when it chooses.
 #[derive(Debug)]
@@ -58,13 +57,14 @@ impl Chooser<'_> {
             return Ok(self.each(&self.near(seat, None)));
         }
         match self.look(supervisor).await? {
-            Ok(gpus) => Ok(gpus
-                .into_iter()
-                .map(|Gpu { uuid, pci }| {
+            Ok(gpus) => {
+                let machine = gather_machine();
+                let seat = |Gpu { uuid, pci }| {
                     let gpu = GpuSeat { uuid, alloc: self.wish.alloc };
-                    self.near(Seat { gpu: Some(gpu), ..seat.clone() }, Some(&pci))
-                })
-                .collect()),
+                    self.near(Seat { gpu: Some(gpu), ..seat.clone() }, Some(&near(&machine, &pci)))
+                };
+                Ok(gpus.into_iter().map(seat).collect())
+            }
             Err(why) => Ok(self.each(&self.without(kind, seat, why)?)),
         }
     }
@@ -107,25 +107,28 @@ impl Chooser<'_> {
         ))))
     }
 
-    /// Cores and network ports for a seat; `gpu` is the PCI address of its GPU.
-    fn near(&self, seat: Seat, gpu: Option<&str>) -> Seat {
+    /// Cores and network ports for a seat; `around` is what is near its GPU.
+    fn near(&self, seat: Seat, around: Option<&Near>) -> Seat {
         let set =
             self.environment.contains_key(UCX_NET_DEVICES) || std::env::var_os(UCX_NET_DEVICES).is_some();
-        let around = gpu.map(|pci| near(&gather_machine(), pci));
-        let numa = match (self.wish.numa, &around) {
-            (Numa::Node(node), _) => Some(node),
-            (Numa::Auto, Some(around)) => around.numa_node,
-            (Numa::Auto, None) | (Numa::Off, _) => None,
+        let numa = match self.wish.numa {
+            Numa::Node(node) => Some(node),
+            Numa::Auto => around.and_then(|around| around.numa_node),
+            Numa::Off => None,
         };
-        let nics = match (&self.wish.nics, &around) {
-            (Nics::List(names), _) => names.clone(),
-            // A choice of the user's own stands, and one port leaves nothing to choose.
-            (Nics::Auto, Some(around)) if !set && around.farther_ports => {
-                around.ports.iter().cloned().chain(interfaces()).collect()
-            }
-            _ => Vec::new(),
-        };
-        Seat { numa, nics, ..seat }
+        let seat = Seat { numa, ..seat };
+        match (&self.wish.nics, around) {
+            (Nics::List(names), _) => Seat { nics: names.clone(), ..seat },
+            // A choice of the user's own stands, and one distance leaves nothing to choose.
+            (Nics::Auto, Some(around)) if !set && around.farther_ports => Seat {
+                nics: around.ports.clone(),
+                nics_distance: around.distance.clone(),
+                // They stay allowed: whether UCX falls back to TCP is what the run is to show.
+                interfaces: interfaces(),
+                ..seat
+            },
+            _ => seat,
+        }
     }
 }
 
@@ -135,7 +138,8 @@ pub(super) fn environment(
     mut environment: BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     if !seat.nics.is_empty() {
-        environment.insert(UCX_NET_DEVICES.to_owned(), seat.nics.join(","));
+        let names: Vec<&str> = seat.nics.iter().chain(&seat.interfaces).map(String::as_str).collect();
+        environment.insert(UCX_NET_DEVICES.to_owned(), names.join(","));
     }
     environment
 }
@@ -143,15 +147,6 @@ pub(super) fn environment(
 /// What an engine that looked for GPUs did not find.
 fn no_gpu(failure: &EngineFailure) -> Option<String> {
     failure.reported().filter(|error| error.kind == ErrorKind::Gpu).map(|error| error.message.clone())
-}
-
-/// Interfaces stay allowed: whether UCX falls back to TCP is what the run is to show.
-fn interfaces() -> Vec<String> {
-    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).take(INTERFACES_MAX).collect();
-    names.sort();
-    names
 }
 
 /// What a reader should know about where a side's payload lies. What is so for several ranks is told once.
@@ -179,6 +174,7 @@ fn of_one(side: &str, placement: &Placement) -> Vec<Finding> {
             .next_step("run `kvwire check node` where this side runs, or ask for --memory vram so that a missing GPU fails the run"),
         );
     }
+    found.extend(elsewhere(side, placement));
     let Some(gpu) = &placement.gpu else { return found };
     if let Some(why) = &gpu.without_kernels {
         found.push(
@@ -208,4 +204,25 @@ fn of_one(side: &str, placement: &Placement) -> Vec<Finding> {
         );
     }
     found
+}
+
+/// A NUMA node that was wanted and is not the one that was had.
+fn elsewhere(side: &str, placement: &Placement) -> Option<Finding> {
+    let wanted = placement.numa_wanted?;
+    let finding = |id, title| Finding::new(id, Status::Warn, title);
+    if placement.cpus.is_none() {
+        let title =
+            format!("{side}: the engine may run on no core of NUMA node {wanted}, and was left where it was");
+        return Some(finding("numa-not-pinned", title).next_step(
+            "give the container cores of that node (static CPU manager and topology manager, or cpuset), or take another node with --numa",
+        ));
+    }
+    let node = placement.numa_node.filter(|node| *node != wanted)?;
+    let title =
+        format!("{side}: host memory lies on NUMA node {node} although the engine runs on node {wanted}");
+    Some(
+        finding("numa-memory-elsewhere", title)
+            .evidence(["most pages of the pool in /proc/self/numa_maps".to_owned()])
+            .next_step("see that the node has free memory (numactl --hardware), and that the container may use it (cpuset.mems)"),
+    )
 }

@@ -15,7 +15,7 @@ use crate::engine::Phase;
 use crate::engine::protocol::{Command, Event};
 use crate::plan::{Part, Plan};
 use crate::proof::counters::{Reading, Sources};
-use crate::proof::ucx::findings;
+use crate::proof::ucx::{Trouble, findings};
 use crate::proof::{
     Ability, CaseFacts, Class, Expected, GpuOfSide, GpusOfSides, Meets, Setting, Transport, expected,
     explain, judge, limit, limit_of_all, meets, out_of_reach, rails, strict_doubt, too_slow, two_copies,
@@ -70,7 +70,7 @@ pub(super) async fn testify(
     };
     let mut ability = Ability::of_this_host(engine.pid(), placements);
     ability.environment.extend(given.iter().map(|(key, value)| (key.clone(), value.clone())));
-    Ok(Testimony { ability, findings: logged(side, strict, supervisor, true) })
+    Ok(Testimony { ability, findings: logged(side, strict, placements, supervisor, true) })
 }
 
 /// Waits until everything is read that the engines have logged.
@@ -83,7 +83,13 @@ async fn settle_logs(supervisor: &mut Supervisor) -> Result<(), Stop> {
 }
 
 /// What UCX logged so far on this side, as findings. What several ranks logged is told once.
-fn logged(side: &str, strict: bool, supervisor: &Supervisor, run_went_on: bool) -> Vec<Finding> {
+fn logged(
+    side: &str,
+    strict: bool,
+    placements: &[Placement],
+    supervisor: &Supervisor,
+    run_went_on: bool,
+) -> Vec<Finding> {
     let mut lines = Vec::new();
     for engine in &supervisor.engines {
         let own = engine.with_ucx_log(|log| log.trouble().to_vec());
@@ -92,7 +98,13 @@ fn logged(side: &str, strict: bool, supervisor: &Supervisor, run_went_on: bool) 
     }
     // An older UCX reports the variable of `--strict` as unused; `strict-not-possible` says so in more words.
     let ours = |text: &str| strict && text.ends_with(": UCX_PROTO_EMULATION_ENABLE");
-    let lines: Vec<_> = lines.into_iter().filter(|line| !ours(&line.text)).collect();
+    // Interfaces without an address are no devices of UCX, and it was kvwire that named them.
+    let added: Vec<&str> = placements.iter().flat_map(Placement::interfaces_added).collect();
+    let ours = |line: &Trouble| {
+        ours(&line.text)
+            || line.missing_devices().is_some_and(|names| names.iter().all(|n| added.contains(n)))
+    };
+    let lines: Vec<_> = lines.into_iter().filter(|line| !ours(line)).collect();
     findings(side, &lines, run_went_on)
 }
 
@@ -220,7 +232,8 @@ impl Witness {
         let engine = supervisor.engines.get(part.rank as usize);
         let (Some(means), Some(engine)) = (&self.means, engine) else { return Ok(()) };
         let plan = &record.result.plan;
-        let logged = logged("initiator", plan.strict, supervisor, true);
+        let placements = record.result.placement.initiator.as_deref().unwrap_or_default();
+        let logged = logged("initiator", plan.strict, placements, supervisor, true);
         let case = &part.case;
         let same: Vec<&Moved> = moved.iter().filter(|moved| moved.part.case.op == case.op).collect();
         let payload_bytes = same.iter().map(|moved| moved.bytes).sum();
@@ -305,7 +318,8 @@ impl Witness {
     pub(super) async fn close(&self, supervisor: &mut Supervisor, record: &mut Record) -> Result<(), Stop> {
         let (strict, wanted) = (record.result.plan.strict, record.result.plan.min_efficiency_percent);
         let mut found = too_slow(&record.result.cases, wanted);
-        found.extend(testify("initiator", strict, &BTreeMap::new(), &[], supervisor).await?.findings);
+        let placements = record.result.placement.initiator.as_deref().unwrap_or_default();
+        found.extend(testify("initiator", strict, &BTreeMap::new(), placements, supervisor).await?.findings);
         if let Message::Testimony(theirs) = ask(supervisor, &Message::Testify).await? {
             found.extend(theirs.findings);
         }
@@ -316,7 +330,8 @@ impl Witness {
     /// Notes what UCX logged on this side before the run failed.
     pub(super) fn note_failure(&self, supervisor: &Supervisor, record: &mut Record) {
         let strict = record.result.plan.strict;
-        logged("initiator", strict, supervisor, false)
+        let placements = record.result.placement.initiator.clone().unwrap_or_default();
+        logged("initiator", strict, &placements, supervisor, false)
             .into_iter()
             .for_each(|finding| record.finding(finding));
     }

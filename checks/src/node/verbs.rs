@@ -10,6 +10,7 @@ use std::io;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::evidence::{Entry, Evidence};
+use crate::nvml::innermost;
 
 /// Devices asked, at most.
 const DEVICES_MAX: usize = 256;
@@ -43,7 +44,7 @@ pub(super) fn probe(evidence: &mut Evidence) {
     }
     match load() {
         Ok(functions) => ask(&functions, evidence),
-        Err(error) => evidence.add("probe:verbs/error", Entry::Text(format!("{error}\n"))),
+        Err(error) => evidence.add("probe:verbs/error", Entry::Text(format!("{}\n", innermost(&error)))),
     }
 }
 

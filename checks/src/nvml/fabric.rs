@@ -27,11 +27,14 @@ struct FabricInfoFirst {
     state: u8,
 }
 
+/// `NVML_STRUCT_VERSION`: the size, and the number of the version in the highest byte.
+fn version() -> c_uint {
+    c_uint::try_from(size_of::<FabricInfo>()).unwrap_or(0) | 2 << 24
+}
+
 /// `state completed, status 0, clique 1, cluster …, health 0x155`, or why the fabric is not known.
 pub(super) fn fabric(nvml: &Nvml, device: &Device<'_>) -> String {
-    // NVML_STRUCT_VERSION: the size, and the number of the version in the highest byte.
-    let version = c_uint::try_from(size_of::<FabricInfo>()).unwrap_or(0) | 2 << 24;
-    let mut info = FabricInfo { version, ..FabricInfo::default() };
+    let mut info = FabricInfo { version: version(), ..FabricInfo::default() };
     if let Ok(get) = &nvml.lib().nvmlDeviceGetGpuFabricInfoV {
         // SAFETY: the device is of this NVML, which lives longer than the call; the version in the structure tells NVML
         // its layout and size.
@@ -62,4 +65,43 @@ fn words(state: u8, status: c_uint, clique: c_uint, cluster: [u8; 16], health: O
     let cluster: String = cluster.iter().map(|byte| format!("{byte:02x}")).collect();
     let health = health.map_or(String::new(), |mask| format!(", health {mask:#x}"));
     format!("state {state}, status {status}, clique {clique}, cluster {cluster}{health}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use c_header::{Claims, NVML};
+
+    use super::*;
+
+    #[test]
+    fn structures_and_states_are_those_of_nvml_h() {
+        let mut claims = Claims::of(&NVML);
+        let (first, second) = ("nvmlGpuFabricInfo_t", "nvmlGpuFabricInfo_v2_t");
+        claims.size(first, size_of::<FabricInfoFirst>());
+        claims.field(first, "clusterUuid", offset_of!(FabricInfoFirst, cluster), 16);
+        claims.field(first, "status", offset_of!(FabricInfoFirst, status), 4);
+        claims.field(first, "cliqueId", offset_of!(FabricInfoFirst, clique), 4);
+        claims.field(first, "state", offset_of!(FabricInfoFirst, state), 1);
+        claims.size(second, size_of::<FabricInfo>());
+        claims.field(second, "version", offset_of!(FabricInfo, version), 4);
+        claims.field(second, "clusterUuid", offset_of!(FabricInfo, cluster), 16);
+        claims.field(second, "status", offset_of!(FabricInfo, status), 4);
+        claims.field(second, "cliqueId", offset_of!(FabricInfo, clique), 4);
+        claims.field(second, "state", offset_of!(FabricInfo, state), 1);
+        claims.field(second, "healthMask", offset_of!(FabricInfo, health), 4);
+        claims.number("nvmlGpuFabricInfo_v2", version().into());
+        for (state, word) in [
+            ("NOT_SUPPORTED", "not supported"),
+            ("NOT_STARTED", "not started"),
+            ("IN_PROGRESS", "in progress"),
+            ("COMPLETED", "completed"),
+        ] {
+            let value = (0..=u8::MAX)
+                .find(|value| words(*value, 0, 0, [0; 16], None).starts_with(&format!("state {word}")));
+            claims.number(&format!("NVML_GPU_FABRIC_STATE_{state}"), value.unwrap().into());
+        }
+        claims.hold();
+    }
 }

@@ -61,22 +61,23 @@ impl Fields {
 }
 
 impl FieldValue {
+    /// Values of `nvmlValueType_t`.
+    const UNSIGNED_INT: c_uint = 1;
+    const UNSIGNED_LONG: c_uint = 2;
+    const UNSIGNED_LONG_LONG: c_uint = 3;
+    const SIGNED_LONG_LONG: c_uint = 4;
+    const SIGNED_INT: c_uint = 5;
+
     fn whole(&self) -> Option<u64> {
-        /// `nvmlValueType_t`.
-        const UNSIGNED_INT: c_uint = 1;
-        const UNSIGNED_LONG: c_uint = 2;
-        const UNSIGNED_LONG_LONG: c_uint = 3;
-        const SIGNED_LONG_LONG: c_uint = 4;
-        const SIGNED_INT: c_uint = 5;
         if self.status != 0 {
             return None;
         }
         match self.kind {
             // The union's first four bytes: NVIDIA's platforms are little-endian.
-            UNSIGNED_INT => Some(self.value & u64::from(u32::MAX)),
-            SIGNED_INT => u64::try_from((self.value as u32).cast_signed()).ok(),
-            UNSIGNED_LONG | UNSIGNED_LONG_LONG => Some(self.value),
-            SIGNED_LONG_LONG => u64::try_from(self.value.cast_signed()).ok(),
+            Self::UNSIGNED_INT => Some(self.value & u64::from(u32::MAX)),
+            Self::SIGNED_INT => u64::try_from((self.value as u32).cast_signed()).ok(),
+            Self::UNSIGNED_LONG | Self::UNSIGNED_LONG_LONG => Some(self.value),
+            Self::SIGNED_LONG_LONG => u64::try_from(self.value.cast_signed()).ok(),
             _ => None,
         }
     }
@@ -84,13 +85,42 @@ impl FieldValue {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
+    use c_header::{Claims, NVML};
+
     use super::*;
 
     #[test]
-    fn the_structure_is_the_one_of_nvml_h() {
-        assert_eq!(size_of::<FieldValue>(), 40);
-        assert_eq!(std::mem::offset_of!(FieldValue, kind), 24);
-        assert_eq!(std::mem::offset_of!(FieldValue, value), 32);
+    fn structure_and_call_are_those_of_nvml_h() {
+        let mut claims = Claims::of(&NVML);
+        let name = "nvmlFieldValue_t";
+        claims.size(name, size_of::<FieldValue>());
+        for (field, offset, bytes) in [
+            ("fieldId", offset_of!(FieldValue, field), 4),
+            ("scopeId", offset_of!(FieldValue, scope), 4),
+            ("timestamp", offset_of!(FieldValue, timestamp), 8),
+            ("latencyUsec", offset_of!(FieldValue, latency_us), 8),
+            ("valueType", offset_of!(FieldValue, kind), 4),
+            ("nvmlReturn", offset_of!(FieldValue, status), 4),
+            ("value", offset_of!(FieldValue, value), 8),
+        ] {
+            claims.field(name, field, offset, bytes);
+        }
+        for (name, value) in [
+            ("UNSIGNED_INT", FieldValue::UNSIGNED_INT),
+            ("UNSIGNED_LONG", FieldValue::UNSIGNED_LONG),
+            ("UNSIGNED_LONG_LONG", FieldValue::UNSIGNED_LONG_LONG),
+            ("SIGNED_LONG_LONG", FieldValue::SIGNED_LONG_LONG),
+            ("SIGNED_INT", FieldValue::SIGNED_INT),
+        ] {
+            claims.number(&format!("NVML_VALUE_TYPE_{name}"), value.into());
+        }
+        claims.number("NVML_SUCCESS", 0);
+        let call = "unsafe extern \"C\" fn(Handle, c_int, *mut FieldValue) -> Code";
+        let types = [("Handle", "nvmlDevice_t"), ("FieldValue", name), ("Code", "nvmlReturn_t")];
+        claims.function("nvmlDeviceGetFieldValues", call, &types);
+        claims.hold();
     }
 
     #[test]

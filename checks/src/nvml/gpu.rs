@@ -184,7 +184,26 @@ fn sysfs_address(bus_id: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use c_header::{Claims, NVML};
+
     use super::*;
+
+    #[test]
+    fn fields_are_those_of_nvml_h() {
+        let mut claims = Claims::of(&NVML);
+        for (name, field) in [
+            ("NVLINK_SPEED_MBPS_COMMON", LINK_SPEED_OF_ALL),
+            ("NVLINK_THROUGHPUT_DATA_TX", LINK_SENT),
+            ("NVLINK_THROUGHPUT_DATA_RX", LINK_RECEIVED),
+            ("NVLINK_GET_SPEED", LINK_SPEED),
+            ("PCIE_COUNT_TX_BYTES", PCIE_SENT),
+            ("PCIE_COUNT_RX_BYTES", PCIE_RECEIVED),
+        ] {
+            claims.number(&format!("NVML_FI_DEV_{name}"), field.into());
+        }
+        claims.number("NVML_NVLINK_MAX_LINKS", LINKS_MAX.into());
+        claims.hold();
+    }
 
     #[test]
     fn an_address_is_written_as_sysfs_does() {

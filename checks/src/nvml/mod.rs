@@ -66,7 +66,7 @@ impl Nvml {
                     Ok(library) => library,
                     Err(error) => {
                         // Ignored, here and below: after the patience nobody listens.
-                        let _ = ready.send(Err(format!("{}: {error}", path.display())));
+                        let _ = ready.send(Err(format!("{}: {}", path.display(), innermost(&error))));
                         return;
                     }
                 };
@@ -116,6 +116,15 @@ impl Nvml {
     pub fn traffic(&self) -> Result<Vec<Traffic>, String> {
         self.ask(|opened| gpu::traffic(opened).map_err(|error| error.to_string()))
     }
+}
+
+/// The last of an error's sources: of a library that cannot be opened, the loader's own words.
+pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
 }
 
 fn no_answer(error: RecvTimeoutError) -> String {

@@ -72,6 +72,25 @@ a_missing_provider_is_caught() {
     between_hosts "" $SMALL
 }
 
+# The initiator may use memory of node 1 alone, and the only processor is on node 0.
+a_port_and_a_node_of_ones_own() {
+    local far=/sys/fs/cgroup/far
+    mount -t cgroup2 none /sys/fs/cgroup
+    echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control
+    mkdir "$far"
+    echo 1 >"$far/cpuset.mems"
+    target "$PROVIDER"
+    (
+        echo "$BASHPID" >"$far/cgroup.procs"
+        initiator "$PROVIDER" $SMALL --nics rxe0:1 --numa 0
+    )
+}
+
+# No core is on node 1.
+a_node_without_cores() {
+    between_hosts "$PROVIDER" $SMALL --nics rxe1:1 --numa 1
+}
+
 two_rails() {
     between_hosts "$PROVIDER" $SMALL --ucx-env UCX_NET_DEVICES=rxe0:1,rxe1:1
 }
@@ -170,7 +189,7 @@ a_node_that_vanishes_in_mid_transfer() {
     wait
 }
 
-SCENARIOS="rdma_carries_the_bytes tcp_is_caught a_missing_provider_is_caught two_rails a_missing_rail
+SCENARIOS="rdma_carries_the_bytes tcp_is_caught a_missing_provider_is_caught a_port_and_a_node_of_ones_own a_node_without_cores two_rails a_missing_rail
     an_expectation_that_one_host_cannot_meet gpu_memory_without_gpudirect gpu_memory_over_rdma the_node_check_sees_what_the_kernel_has a_device_that_does_not_exist a_port_that_is_down_before_the_run a_link_that_goes_down_in_mid_transfer
     a_peer_that_is_killed_in_mid_transfer a_node_that_vanishes_in_mid_transfer"
 for name in $SCENARIOS; do

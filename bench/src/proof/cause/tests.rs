@@ -123,6 +123,13 @@ fn one_of_two_rails_is_a_finding_and_two_of_two_is_none() {
     let two = found(&[("a:1", 60.0), ("b:1", 40.0)], Some(&row));
     assert_eq!(two.as_deref(), Some("2 of 4 rails carried data"));
     assert!(rails("x", &carried(Class::Tcp, None, &[("lo", 100.0)]), Some(&row), &setting).is_none());
+    // One port that was chosen for the memory is all that could carry, whatever else the host has.
+    let alone = |list: &str| {
+        let told = Ability { net_devices: vec![Some(list.to_owned())], ..healthy() }.of_rank(0);
+        let setting = Setting { initiator: &told, ..setting };
+        rails("x", &carried(Class::Rdma, None, &[("mlx5_0:1", 100.0)]), None, &setting).is_none()
+    };
+    assert!(alone("mlx5_0:1,eth0,lo") && !alone("mlx5_0:1,mlx5_1:1,eth0") && !alone("all"));
     let wished = BTreeMap::from([("UCX_MAX_RMA_RAILS".to_owned(), "1".to_owned())]);
     let setting = Setting { given: &wished, ..setting };
     assert!(rails("x", &carried(Class::Rdma, None, &[("mlx5_0:1", 100.0)]), None, &setting).is_none());

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::clock::now_ns;
 pub(crate) use gpu::{GpuLinks, owner};
+pub(crate) use net::interfaces;
 
 /// What kind of wire a counter belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -39,6 +39,14 @@ fn of_sysfs(folder: &Path, name: &str) -> Option<Counter> {
     })
 }
 
+/// Names of all interfaces of this process's network namespace, sorted.
+pub(crate) fn interfaces() -> Vec<String> {
+    let mut names: Vec<String> =
+        net_dev(Path::new("/proc")).into_iter().map(|counter| counter.device).collect();
+    names.sort();
+    names
+}
+
 /// `  eth0: bytes packets errs drop fifo frame compressed multicast bytes …`, after two lines of titles.
 fn net_dev(proc: &Path) -> Vec<Counter> {
     let path = proc.join("self/net/dev");

@@ -7,4 +7,4 @@ pub(crate) mod trouble;
 
 pub(crate) use log::UcxLog;
 pub(crate) use table::{Lane, Row, Table};
-pub(crate) use trouble::findings;
+pub(crate) use trouble::{Trouble, findings};

@@ -285,6 +285,17 @@ impl Trouble {
         let rule = RULES.iter().position(|rule| rule.marks.iter().all(|mark| text.contains(mark)))?;
         Some(Self { rule, text: text.chars().take(TEXT_MAX).collect() })
     }
+
+    /// The network devices that the line says are not there: `network devices 'a','b' are not available, please use …`;
+    /// `None` for another line.
+    pub(crate) fn missing_devices(&self) -> Option<Vec<&str>> {
+        let (_, rest) = self.text.split_once("network device")?;
+        let list = rest.split(" not available, please use").next()?;
+        // What was cut off at the end has no second quote.
+        let names: Vec<&str> = list.split('\'').collect();
+        let whole = names.len().saturating_sub(1);
+        Some(names[..whole].iter().skip(1).step_by(2).copied().collect())
+    }
 }
 
 /// One finding for each rule that the lines of one side met. `run_went_on` is false when the engine failed: what
@@ -333,6 +344,20 @@ mod tests {
 
     fn ids(log: &str) -> Vec<String> {
         of(log).into_iter().map(|finding| finding.id).collect()
+    }
+
+    #[test]
+    fn devices_that_are_not_there_are_read_from_the_line() {
+        let of = |text: &str| {
+            let line = Trouble::of(text).unwrap();
+            line.missing_devices().map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>())
+        };
+        let end = "not available, please use one or more of: 'lo'(tcp), 'eth0'(tcp)";
+        assert_eq!(of(&format!("network device 'mlx5_9:1' is {end}")).unwrap(), ["mlx5_9:1"]);
+        assert_eq!(of(&format!("network devices 'a','b' are {end}")).unwrap(), ["a", "b"]);
+        assert_eq!(of(&format!("transport 'rc' is {end}")), None);
+        let long = format!("network devices {} are {end}", vec!["'interface'"; 200].join(","));
+        assert!(of(&long).unwrap().iter().all(|name| name == "interface"));
     }
 
     #[test]

@@ -12,14 +12,24 @@ pub(crate) struct Placement {
     pub(crate) gpu: Option<GpuUsed>,
     /// Why host memory was used although GPU memory was wished for; null where it was not.
     pub(crate) instead_of_gpu: Option<String>,
+    /// NUMA node that the engine was to be pinned to: that of `--numa`, or the GPU's; null where it was left free.
+    #[serde(default)]
+    pub(crate) numa_wanted: Option<u32>,
     /// NUMA node that most pages of host memory lie on, as the kernel tells; null where it does not.
     pub(crate) numa_node: Option<u32>,
     /// Processor cores that the engine was pinned to, as the kernel lists them; null where it was not.
     pub(crate) cpus: Option<String>,
     /// Host memory in huge pages that were set aside.
     pub(crate) huge_pages: bool,
-    /// Network devices that UCX was told; empty where it chose.
+    /// Network ports that were chosen for UCX: those nearest to the GPU, or those of `--nics`; empty where UCX chose.
     pub(crate) nics: Vec<String>,
+    /// How near the nearest ports are to the GPU, in the words of `nvidia-smi topo`; null where they were not looked for.
+    #[serde(default)]
+    pub(crate) nics_distance: Option<String>,
+    /// `UCX_NET_DEVICES` in the engine's own environment, with the network interfaces that stay allowed beside the ports;
+    /// null where it is not set.
+    #[serde(default)]
+    pub(crate) ucx_net_devices: Option<String>,
 }
 
 /// A GPU and the memory on it.
@@ -55,6 +65,22 @@ impl Placement {
         let mut kinds: Vec<String> = placements.iter().map(Self::memory).collect();
         kinds.dedup();
         kinds.join(" and ")
+    }
+
+    /// The ports in a few words: `mlx5_0:1 (PIX)`; `None` where UCX chose.
+    pub(crate) fn ports(&self) -> Option<String> {
+        let names = (!self.nics.is_empty()).then(|| self.nics.join(", "))?;
+        Some(match &self.nics_distance {
+            Some(distance) => format!("{names} ({distance})"),
+            None => names,
+        })
+    }
+
+    /// Network interfaces that stand in `UCX_NET_DEVICES` only because kvwire left them allowed.
+    pub(crate) fn interfaces_added(&self) -> impl Iterator<Item = &str> {
+        let told = self.ucx_net_devices.as_deref().filter(|_| self.nics_distance.is_some());
+        let told = told.into_iter().flat_map(|list| list.split(','));
+        told.filter(|name| !self.nics.iter().any(|port| port == name))
     }
 
     /// The memory in a few words, the same from run to run: `host memory`, `GPU memory (malloc)`.

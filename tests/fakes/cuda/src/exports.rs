@@ -5,10 +5,11 @@ use std::ffi::{CString, c_int, c_uint, c_ulonglong, c_void};
 use fake_gpus::script;
 
 use crate::contexts::current;
-use crate::heap::{Kind, block_of, close, enter, map, strike, unmap};
+use crate::heap::{Block, Kind, block_of, close, enter, map, strike, unmap};
 use crate::{Code, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, call, give};
 
 const DMA_BUF: c_int = 1;
+const PAGE: usize = 4096;
 /// Begins every handle.
 const MARK: u64 = u64::from_le_bytes(*b"fake-gpu");
 
@@ -48,6 +49,14 @@ pub(crate) fn duplicate(file: c_int) -> Result<c_int, Code> {
     // SAFETY: a file of this fake.
     let copy = unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, 0) };
     if copy < 0 { Err(INVALID_VALUE) } else { Ok(copy) }
+}
+
+/// The block that lies on whole pages: the driver exports nothing less.
+fn block_of_pages(address: u64, bytes: usize) -> Result<Block, Code> {
+    let whole = address.is_multiple_of(PAGE as u64) && bytes.is_multiple_of(PAGE) && bytes > 0;
+    let (start, block) = block_of(address, 1)?;
+    let end = start + block.bytes.next_multiple_of(PAGE);
+    if whole && address + bytes as u64 <= end as u64 { Ok(block) } else { Err(INVALID_VALUE) }
 }
 
 #[unsafe(no_mangle)]
@@ -102,7 +111,7 @@ pub(crate) unsafe extern "C" fn cuMemGetHandleForAddressRange(
     _flags: c_ulonglong,
 ) -> Code {
     call("cuMemGetHandleForAddressRange", || {
-        let (_, block) = block_of(address, bytes)?;
+        let block = block_of_pages(address, bytes)?;
         if kind != DMA_BUF || !script().gpus.get(block.gpu).is_some_and(|gpu| gpu.dma_buf) {
             return Err(NOT_SUPPORTED);
         }

@@ -1,6 +1,6 @@
 //! Streams and events. Everything has been done when its call returned, so that there is nothing to wait for.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use crate::contexts::current;
 use crate::{Code, INVALID_VALUE, Opaque, SUCCESS, call, give};
@@ -64,4 +64,13 @@ pub(crate) extern "C" fn cuEventQuery(_event: Opaque) -> Code {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuEventDestroy_v2(_event: Opaque) -> Code {
     SUCCESS
+}
+
+/// Only who calls it, and how, can be seen.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cuFlushGPUDirectRDMAWrites(target: c_int, scope: c_int) -> Code {
+    call("cuFlushGPUDirectRDMAWrites", || {
+        let (_, gpu) = current()?;
+        if (target, scope) == (0, 100) && !gpu.ordered { Ok(()) } else { Err(INVALID_VALUE) }
+    })
 }

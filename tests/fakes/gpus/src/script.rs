@@ -49,6 +49,8 @@ pub struct Gpu {
     pub fabric: bool,
     /// Can export dma-buf.
     pub dma_buf: bool,
+    /// Orders by itself what network cards write to it.
+    pub ordered: bool,
     /// Divided into instances, of which CUDA shows one.
     pub mig: bool,
     /// Reaches the other GPUs' memory.
@@ -87,6 +89,7 @@ impl Default for Gpu {
             vmm: true,
             fabric: true,
             dma_buf: true,
+            ordered: true,
             mig: false,
             peers: true,
         }
@@ -136,6 +139,7 @@ fn gpu(text: &str) -> Result<Gpu, String> {
             "vmm" => gpu.vmm = flag(value)?,
             "fabric" => gpu.fabric = flag(value)?,
             "dma_buf" => gpu.dma_buf = flag(value)?,
+            "ordered" => gpu.ordered = flag(value)?,
             "mig" => gpu.mig = flag(value)?,
             "peers" => gpu.peers = flag(value)?,
             _ => return Err(format!("a GPU has no `{key}`")),
