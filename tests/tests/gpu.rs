@@ -335,6 +335,9 @@ fn the_node_check_reads_the_links_of_the_gpus() {
         .env("KVWIRE_NVML_LIB", "/no/such.so")
         .run();
     assert!(nowhere.stdout.contains("/no/such.so: cannot open shared object file"), "{nowhere}");
+    let domain = kvwire_tests::gpus("gpu links=4 domain=1\n");
+    let ended = kvwire_tests::kvwire_command("check").args(["node", "--json"]).gpus(&domain).run();
+    assert!(ended.stdout.contains("state completed, status 0, clique 1"), "{ended}");
 }
 
 #[test]

@@ -45,9 +45,12 @@ impl Gpu {
 }
 
 impl Driver {
-    /// `None` when no driver is loaded.
+    /// `None` when no driver is loaded. NVML tells its version where `/proc` does not.
     pub(super) fn read(evidence: &Evidence) -> Option<Self> {
-        let line = evidence.text("/proc/driver/nvidia/version")?.lines().next()?.to_owned();
+        let of_nvml =
+            || Some(format!("NVIDIA driver {}, by NVML", evidence.text("probe:nvml/driver")?.trim()));
+        let of_proc = evidence.text("/proc/driver/nvidia/version").and_then(|text| text.lines().next());
+        let line = of_proc.map(str::to_owned).or_else(of_nvml)?;
         let is_open = line.contains("Open Kernel Module");
         Some(Self { line, is_open })
     }

@@ -8,15 +8,18 @@ use crate::nvml;
 /// NVML's unit of speed, in bytes per second.
 const MB: u64 = 1_000_000;
 
-/// Adds `probe:nvml/links` and `probe:nvml/fabric`, or `probe:nvml/error` with the reason. Without a driver nothing is
-/// loaded.
+/// Adds `probe:nvml/driver`, `probe:nvml/links` and `probe:nvml/fabric`, or `probe:nvml/error` with the reason. Without any
+/// sign of a driver nothing is loaded. A sandbox (gVisor) may have the driver's device and nothing of it in `/proc`.
 pub(super) fn probe(evidence: &mut Evidence) {
-    if evidence.text("/proc/driver/nvidia/version").is_none() && !nvml::is_named() {
+    let in_proc = evidence.text("/proc/driver/nvidia/version").is_some();
+    let has_device = matches!(evidence.get("/dev/nvidiactl"), Some(Entry::Node(_)));
+    if !in_proc && !has_device && !nvml::is_named() {
         return;
     }
     let asked = nvml::shared().map_err(str::to_owned);
-    match asked.and_then(|nvml| Ok((nvml.gpus()?, nvml.fabrics()?))) {
-        Ok((gpus, fabrics)) => {
+    match asked.and_then(|nvml| Ok((nvml.driver()?, nvml.gpus()?, nvml.fabrics()?))) {
+        Ok((driver, gpus, fabrics)) => {
+            evidence.add("probe:nvml/driver", Entry::Text(format!("{driver}\n")));
             evidence.add("probe:nvml/links", Entry::Text(links(&gpus)));
             evidence.add("probe:nvml/fabric", Entry::Text(fabric(&fabrics)));
         }

@@ -100,6 +100,14 @@ impl Nvml {
         self.ask(|opened| gpu::all(opened).map_err(|error| error.to_string()))
     }
 
+    /// The driver's version, for example `570.86.15`.
+    ///
+    /// # Errors
+    /// As [`Nvml::gpus`].
+    pub fn driver(&self) -> Result<String, String> {
+        self.ask(|opened| opened.library.sys_driver_version().map_err(|error| error.to_string()))
+    }
+
     /// What each GPU knows of its NVLink fabric, in words, in the order of their numbers: `state completed, status 0,
     /// clique 1, cluster …, health 0x155`, or why it is not known.
     ///

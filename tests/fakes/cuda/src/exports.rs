@@ -1,6 +1,7 @@
 //! Handles by which another process gets at memory.
 
 use std::ffi::{CString, c_int, c_uint, c_ulonglong, c_void};
+use std::path::PathBuf;
 
 use fake_gpus::script;
 
@@ -22,13 +23,15 @@ pub(crate) struct Handle {
     file: c_int,
     pub(crate) bytes: usize,
     pub(crate) gpu: usize,
-    rest: [u64; 4],
+    /// Memory that other process-id namespaces reach too is a file with this number in the folder of the GPUs; else 0.
+    number: u64,
+    rest: [u64; 3],
 }
 
 impl Handle {
     /// For memory of this process.
-    pub(crate) fn of(file: c_int, bytes: usize, gpu: usize) -> Self {
-        Self { mark: MARK, process: std::process::id(), file, bytes, gpu, rest: [0; 4] }
+    pub(crate) fn of(file: c_int, bytes: usize, gpu: usize, number: u64) -> Self {
+        Self { mark: MARK, process: std::process::id(), file, bytes, gpu, number, rest: [0; 3] }
     }
 
     /// A file of this process over the same pages. The process that they belong to must live.
@@ -36,12 +39,20 @@ impl Handle {
         if self.mark != MARK {
             return Err(INVALID_VALUE);
         }
-        let path =
-            CString::new(format!("/proc/{}/fd/{}", self.process, self.file)).map_err(|_| INVALID_VALUE)?;
+        let path = match self.number {
+            0 => PathBuf::from(format!("/proc/{}/fd/{}", self.process, self.file)),
+            number => shared_file(number)?,
+        };
+        let path = CString::new(path.into_os_string().into_encoded_bytes()).map_err(|_| INVALID_VALUE)?;
         // SAFETY: the path is a C string.
         let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         if file < 0 { Err(INVALID_VALUE) } else { Ok(file) }
     }
+}
+
+/// Memory with a fabric handle.
+pub(crate) fn shared_file(number: u64) -> Result<PathBuf, Code> {
+    Ok(fake_gpus::folder().ok_or(INVALID_VALUE)?.join(format!("fabric-{number:x}")))
 }
 
 /// A file of its own for who is given it.
@@ -68,7 +79,7 @@ pub(crate) unsafe extern "C" fn cuIpcGetMemHandle(out: *mut c_void, address: u64
             return Err(INVALID_VALUE);
         }
         // SAFETY: the caller's word, here and below.
-        unsafe { give(out.cast(), Handle::of(block.file, block.bytes, block.gpu)) }
+        unsafe { give(out.cast(), Handle::of(block.file, block.bytes, block.gpu, 0)) }
     })
 }
 

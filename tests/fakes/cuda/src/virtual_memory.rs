@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulonglong, c_void};
+use std::fs::File;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fake_gpus::script;
 
-use crate::exports::{Handle, duplicate};
+use crate::exports::{Handle, duplicate, shared_file};
 use crate::heap::{Kind, block_of, close, enter, is_mapped, map, pages, reserve, strike, taken, unmap};
 use crate::{Code, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, call, give, hookable};
 
@@ -33,6 +35,19 @@ struct Physical {
     /// Handles to it. Mappings keep the file open too.
     held: usize,
     imported: bool,
+    /// Of the file that has a fabric handle; else 0.
+    number: u64,
+}
+
+/// Pages as a file that processes of other namespaces find too, and its number.
+fn shared_pages(bytes: usize) -> Result<(c_int, u64), Code> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| INVALID_VALUE)?.as_nanos() as u64;
+    let number = (u64::from(std::process::id()) << 44) ^ now;
+    let path = shared_file(number)?;
+    let file = File::create_new(path).and_then(|file| file.set_len(bytes as u64).map(|()| file));
+    // Opened for writing alone it could not be mapped.
+    drop(file.map_err(|_| OUT_OF_MEMORY)?);
+    Ok((Handle::of(-1, bytes, 0, number).open()?, number))
 }
 
 /// By handle. An entry stays, with no handle to it, while it is mapped.
@@ -84,8 +99,10 @@ pub(crate) unsafe extern "C" fn cuMemCreate(
         if taken(gpu).saturating_add(bytes) > limits.memory {
             return Err(OUT_OF_MEMORY);
         }
-        let file = pages(bytes)?;
-        let handle = add(Physical { bytes, gpu, handles: prop.handles, file, held: 1, imported: false });
+        let (file, number) =
+            if prop.handles & FABRIC == 0 { (pages(bytes)?, 0) } else { shared_pages(bytes)? };
+        let handles = prop.handles;
+        let handle = add(Physical { bytes, gpu, handles, file, held: 1, imported: false, number });
         // SAFETY: as above.
         unsafe { give(out, handle) }
     })
@@ -211,7 +228,7 @@ pub(crate) unsafe extern "C" fn cuMemExportToShareableHandle(
             unsafe { give(out.cast(), duplicate(memory.file)?) }
         } else {
             // SAFETY: as above.
-            unsafe { give(out.cast(), Handle::of(memory.file, memory.bytes, memory.gpu)) }
+            unsafe { give(out.cast(), Handle::of(memory.file, memory.bytes, memory.gpu, memory.number)) }
         }
     })
 }
@@ -229,7 +246,7 @@ pub(crate) unsafe extern "C" fn cuMemImportFromShareableHandle(
         // SAFETY: as above.
         let handle = unsafe { from.cast::<Handle>().as_ref() }.ok_or(INVALID_VALUE)?;
         let (bytes, gpu, file) = (handle.bytes, handle.gpu, handle.open()?);
-        let handle = add(Physical { bytes, gpu, handles: kind, file, held: 1, imported: true });
+        let handle = add(Physical { bytes, gpu, handles: kind, file, held: 1, imported: true, number: 0 });
         // SAFETY: as above.
         unsafe { give(out, handle) }
     })

@@ -51,6 +51,8 @@ pub struct Gpu {
     pub dma_buf: bool,
     /// Orders by itself what network cards write to it.
     pub ordered: bool,
+    /// Part of an NVLink domain that its fabric manager has set up.
+    pub domain: bool,
     /// Divided into instances, of which CUDA shows one.
     pub mig: bool,
     /// Reaches the other GPUs' memory.
@@ -90,6 +92,7 @@ impl Default for Gpu {
             fabric: true,
             dma_buf: true,
             ordered: true,
+            domain: false,
             mig: false,
             peers: true,
         }
@@ -140,6 +143,7 @@ fn gpu(text: &str) -> Result<Gpu, String> {
             "fabric" => gpu.fabric = flag(value)?,
             "dma_buf" => gpu.dma_buf = flag(value)?,
             "ordered" => gpu.ordered = flag(value)?,
+            "domain" => gpu.domain = flag(value)?,
             "mig" => gpu.mig = flag(value)?,
             "peers" => gpu.peers = flag(value)?,
             _ => return Err(format!("a GPU has no `{key}`")),
