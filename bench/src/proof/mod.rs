@@ -4,6 +4,7 @@
 //! `cause` are pure functions over those values.
 
 mod ability;
+mod best;
 mod cause;
 mod class;
 pub(crate) mod counters;

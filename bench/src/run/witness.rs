@@ -150,9 +150,11 @@ impl Witness {
         let (Some(initiator), Some(target)) = (nodes.initiator.clone(), nodes.target.clone()) else {
             return Err(out_of_order());
         };
-        let expected = expected(plan.expect, (&initiator, &ours.ability), (&target, &theirs.ability));
+        let (here, there) = ((&initiator, &ours.ability), (&target, &theirs.ability));
+        let pairs = plan.pairs();
+        let expected = expected(plan.expect, here, there, &pairs);
         let mut found = unusable_ports(&expected, &ours.ability, &theirs.ability);
-        found.extend(out_of_reach((&initiator, &ours.ability), (&target, &theirs.ability)));
+        found.extend(out_of_reach(here, there, &pairs));
         for (side, node, ability) in
             [("initiator", &initiator, &ours.ability), ("target", &target, &theirs.ability)]
         {
@@ -224,7 +226,7 @@ impl Witness {
         let case = &part.case;
         let same: Vec<&Moved> = moved.iter().filter(|moved| moved.part.case.op == case.op).collect();
         let payload_bytes = same.iter().map(|moved| moved.bytes).sum();
-        let (initiator, target) = (means.initiator.of_rank(part.rank), means.target.of_rank(part.peer));
+        let (initiator, target) = (&means.initiator, &means.target);
         let (transport, row) = engine.with_ucx_log(|log| {
             let table = log.table(case.op.ucx_name());
             let operation_bytes = match result.descriptors.posted {
@@ -246,11 +248,11 @@ impl Witness {
             };
             (judge(&facts), table.and_then(|table| table.row(operation_bytes)).cloned())
         });
-        let setting =
-            Setting { initiator: &initiator, target: &target, given: &plan.ucx_env, logged: &logged };
-        let verdict = meets(&transport, &means.expected);
+        let setting = Setting { initiator, target, given: &plan.ucx_env, logged: &logged };
+        let expected = means.expected.of(part.pair());
+        let verdict = meets(&transport, &expected);
         let found = match verdict {
-            Meets::Below => Some(explain(name, &means.expected, &transport, &setting)),
+            Meets::Below => Some(explain(name, &expected, &transport, &setting)),
             Meets::Unknown => Some(unproven(name, &transport, &setting)),
             Meets::Yes | Meets::Anything => doubtful(name, &transport),
         };
@@ -261,7 +263,8 @@ impl Witness {
         }
         if result.status == CaseStatus::Pass {
             let copied = self.copied(supervisor, part, &transport).await?;
-            result.limit = limit(&transport, &initiator, &target, copied);
+            let sides = self.means.as_ref().map(|means| (&means.initiator, &means.target));
+            result.limit = sides.and_then(|sides| limit(&transport, part, sides, copied));
         }
         result.transport = Some(Transport { meets_expectation: verdict.stated(), ..transport });
         Ok(())
@@ -271,7 +274,7 @@ impl Witness {
     pub(super) fn limit_of_all(&self, parts: &[MeasuredPart]) -> Option<Limit> {
         let means = self.means.as_ref()?;
         let parts: Vec<(&Part, &CaseResult)> = parts.iter().map(|m| (&m.part, &m.result)).collect();
-        limit_of_all(&parts, &means.initiator, &means.target)
+        limit_of_all(&parts, (&means.initiator, &means.target))
     }
 
     /// How fast memory copies what one transfer moves, where that is what bounds a part. Each size is measured once, by all
@@ -353,8 +356,9 @@ impl Means {
     /// The GPUs of a part, and which share of the payload of all parts in its direction, `moved`, each of them moves.
     fn gpus(&self, part: &Part, moved: &[&Moved], payload_bytes: u64) -> GpusOfSides {
         let of_side = |side: &'_ Ability, rank: u32, of: fn(&Part) -> u32| {
-            let uuid = side.gpu_of_rank(rank)?;
-            let on_it = moved.iter().filter(|moved| side.gpu_of_rank(of(&moved.part)) == Some(uuid));
+            let uuid_of = |rank| side.gpu(rank).map(|gpu| gpu.gpu_uuid.as_str());
+            let uuid = uuid_of(rank)?;
+            let on_it = moved.iter().filter(|moved| uuid_of(of(&moved.part)) == Some(uuid));
             let bytes: u64 = on_it.map(|moved| moved.bytes).sum();
             Some(GpuOfSide { uuid: uuid.to_owned(), share: bytes as f64 / payload_bytes.max(1) as f64 })
         };

@@ -34,7 +34,7 @@ fn carried(class: Class, over: Option<Class>, devices: &[(&str, f64)]) -> Transp
 }
 
 fn rdma() -> Expected {
-    Expected { asked: Expect::Rdma, class: Some(Class::Rdma), why: "asked for".to_owned() }
+    Expected { asked: Expect::Rdma, class: Some(Class::Rdma), why: "asked for".to_owned(), ranks: Vec::new() }
 }
 
 /// The title of the finding when tcp carried the bytes of a run with these means.
@@ -96,7 +96,12 @@ fn a_variable_of_the_targets_own_environment_counts_too() {
 
 #[test]
 fn shared_memory_is_left_out_by_lists_that_name_only_self() {
-    let shm = Expected { asked: Expect::Auto, class: Some(Class::Shm), why: "one host".to_owned() };
+    let shm = Expected {
+        asked: Expect::Auto,
+        class: Some(Class::Shm),
+        why: "one host".to_owned(),
+        ranks: Vec::new(),
+    };
     let none = Ability::default();
     for (list, left_out) in [("tcp,self", true), ("^sm", true), ("tcp,cma", false), ("all", false)] {
         let given = BTreeMap::from([("UCX_TLS".to_owned(), list.to_owned())]);
@@ -152,7 +157,12 @@ fn two_copies_of_ucx_are_a_failure_with_both_paths() {
 #[test]
 fn ports_that_cannot_be_used_are_a_warning_where_tcp_is_what_remains() {
     let down = with_ports(&[port("rxe0:1", "1: DOWN", true)]);
-    let tcp = Expected { asked: Expect::Auto, class: Some(Class::Tcp), why: "two hosts".to_owned() };
+    let tcp = Expected {
+        asked: Expect::Auto,
+        class: Some(Class::Tcp),
+        why: "two hosts".to_owned(),
+        ranks: Vec::new(),
+    };
     let found = unusable_ports(&tcp, &down, &healthy());
     assert_eq!(found.len(), 1);
     assert!(found[0].evidence[0].contains("rxe0:1 is 1: DOWN"));
@@ -176,8 +186,12 @@ fn a_read_between_gpus_without_nvlink_needs_a_switch_of_ucx() {
         let given = given.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let ability = side(links_up);
         let setting = Setting { initiator: &ability, target: &ability, given: &given, logged: &[] };
-        let expected =
-            Expected { asked: Expect::Auto, class: Some(Class::PcieP2p), why: "two GPUs".to_owned() };
+        let expected = Expected {
+            asked: Expect::Auto,
+            class: Some(Class::PcieP2p),
+            why: "two GPUs".to_owned(),
+            ranks: Vec::new(),
+        };
         explain(case, &expected, &carried(Class::Emulated, Some(Class::Tcp), &[]), &setting)
     };
     let finding = told("READ 4 KiB x1", Some(0), &[]);
