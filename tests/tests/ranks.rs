@@ -245,6 +245,9 @@ fn every_report_shows_each_rank_and_counts_no_byte_twice() {
     let (cases, payload) = (ended.cases().len(), |of: &Value| of["payload_bytes"].as_u64().unwrap());
     let all: u64 = ended.cases().iter().map(payload).sum();
 
+    let text = kvwire_command("report").args([path.to_str().unwrap(), "-v"]).run().stdout;
+    assert_eq!(text.matches("rank 1 - 1").count(), 2 * cases, "{text}");
+
     let csv = report("csv");
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     let column = |name: &str| lines[0].iter().position(|head| *head == name).unwrap();
@@ -269,6 +272,13 @@ fn every_report_shows_each_rank_and_counts_no_byte_twice() {
     let junit = report("junit");
     assert_eq!(junit.matches("<system-out>").count(), cases, "{junit}");
     assert_eq!(junit.matches("rank 1 - 1").count(), 2 * cases, "{junit}");
+
+    let flags = ["--baseline", path.to_str().unwrap(), "--json"];
+    let gate = kvwire_command("gate").args([path.to_str().unwrap()]).args(flags).run();
+    let compared: Value = serde_json::from_str(&gate.stdout).unwrap();
+    let slowest =
+        compared["comparisons"].as_array().unwrap().iter().filter(|one| one["metric"] == "slowest_rank");
+    assert_eq!(slowest.map(|one| one["repetitions"][0].as_u64()).collect::<Vec<_>>(), [Some(2); 2], "{gate}");
 
     let markdown = report("md");
     let row = |line: &&str| line.contains("| 1 to 1 | WRITE | host memory to host memory | ok |");

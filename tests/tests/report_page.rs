@@ -151,6 +151,7 @@ fn every_figure_of_the_charts_stands_as_text() {
         for part in [
             "/verdict/summary",
             "/verdict/scope",
+            "/expectation/why",
             "/run/id",
             "/nodes/initiator/hostname",
             "/nodes/target/kernel",

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::super::model::ResultFile;
-use crate::proof::paths;
+use crate::proof::{Class, paths};
 
 /// Which wire each case took, and the share of every device.
 pub(super) fn shares(result: &ResultFile) -> Markup {
@@ -13,6 +13,9 @@ pub(super) fn shares(result: &ResultFile) -> Markup {
     html! {
         section {
             h2 { "Transport" }
+            @if let Some(expected) = &result.expectation {
+                p.quiet { "Expected: " (expected.class.map_or("any wire", Class::name)) " (" (expected.why) ")" }
+            }
             @if cases.is_empty() { p { "This result does not say which wire carried the bytes." } } @else {
                 div.scroll tabindex="0" { table {
                     thead { tr { th { "case" } th { "wire" } th { "side" } th { "device" } th.n { "share of the payload" } } }
