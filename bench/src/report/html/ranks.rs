@@ -8,7 +8,7 @@ use crate::measure::units::{count, gigabytes_per_s, microseconds, time};
 use crate::proof::wire;
 
 /// Width of the longest bar.
-const BAR: f64 = 160.0;
+const BAR: f64 = 120.0;
 
 /// The cases that several ranks, or both directions, moved at once; nothing where there is none.
 pub(super) fn by_rank(result: &ResultFile) -> Markup {
@@ -118,7 +118,7 @@ mod tests {
             assert!(page.contains(text), "{text}: {page}");
         }
         assert_eq!(page.matches("<svg").count(), 2);
-        assert!(page.contains("width=\"160.0\""), "the fastest has a whole bar: {page}");
+        assert!(page.contains("width=\"120.0\""), "the fastest has a whole bar: {page}");
         assert!(by_rank(&example::passed()).into_string().is_empty());
     }
 
