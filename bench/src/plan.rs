@@ -3,6 +3,7 @@
 //! A plan is made once, on the initiator, from what the user typed. It travels to the target and into the
 //! result, so that a reader can repeat the run.
 
+mod pair;
 mod part;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::memory::MemoryWish;
 use crate::proof::Expect;
 use crate::workload::{KvRequest, KvShape, TokenCount, memory_of};
 
+pub(crate) use pair::Pair;
 pub(crate) use part::Part;
 
 /// The direction of a transfer, seen from the initiator.

@@ -420,6 +420,90 @@ fn each_rank_has_a_gpu_of_its_own_and_its_bytes_are_proven_on_the_links_of_that_
     assert!(ended.stdout.contains("at 0000:17:00.0 and Fake GPU of the tests"), "{ended}");
 }
 
+/// Two ranks on four GPUs with links: GPU 0 to GPU 2, and GPU 1 to GPU 3. Each GPU has more words.
+fn two_ranks(words: [&str; 4]) -> Ended {
+    let gpu = |(bus, words): (u32, &str)| format!("gpu pci=0000:{bus}7:00.0 links=4 {words}\n");
+    let script: String = (1..).zip(words).map(gpu).collect::<Vec<_>>().concat();
+    vram(&gpus(&script).lane("cuda_ipc/cuda")).args(["--ranks", "2"]).run()
+}
+
+/// A word of each part of a case, by a path below `transport`.
+fn of_parts(case: &serde_json::Value, path: &str) -> Vec<serde_json::Value> {
+    case["parts"].as_array().unwrap().iter().map(|part| part["transport"][path].clone()).collect()
+}
+
+#[test]
+fn ranks_whose_gpus_can_do_different_things_are_each_held_to_their_own() {
+    for (down, classes) in [(0, ["pcie-p2p", "nvlink"]), (3, ["nvlink", "pcie-p2p"])] {
+        let mut words = [""; 4];
+        words[down] = "links_down=4";
+        let ended = two_ranks(words);
+        assert_eq!(ended.code, 0, "{ended}");
+        let expectation = &ended.result()["expectation"];
+        assert_eq!(expectation["class"], "pcie-p2p", "{expectation}");
+        let weak = classes.iter().position(|class| *class == "pcie-p2p").unwrap();
+        let why = expectation["why"].as_str().unwrap();
+        assert!(why.contains(&format!("that of rank {weak}:")), "{why}");
+        assert!(why.contains(&format!("held to more: rank {} to nvlink", 1 - weak)), "{why}");
+        let ranks = expectation["ranks"].as_array().unwrap();
+        assert_eq!(ranks.iter().map(|one| &one["class"]).collect::<Vec<_>>(), classes, "{expectation}");
+        for case in ended.cases() {
+            assert_eq!(of_parts(case, "class"), classes, "{case}");
+            assert_eq!(of_parts(case, "meets_expectation"), [true, true], "{case}");
+            assert_eq!(case["transport"]["class"], "pcie-p2p", "the weakest is that of the case: {case}");
+            let limits =
+                case["parts"].as_array().unwrap().iter().map(|part| part["limit"]["source"].to_string());
+            let source = |class| if class == "nvlink" { "NVLinks" } else { "PCIe generation 5" };
+            assert!(limits.zip(classes).all(|(limit, class)| limit.contains(source(class))), "{case}");
+        }
+    }
+}
+
+#[test]
+fn one_rank_that_takes_less_than_its_gpus_could_fails_the_run_and_is_named() {
+    for (slow, rank) in [(1, 1), (2, 0)] {
+        let mut words = [""; 4];
+        words[slow] = "nvlink=0";
+        let ended = two_ranks(words);
+        assert_eq!(ended.code, 1, "{ended}");
+        assert!(first_line(&ended).contains("expected nvlink, but pcie-p2p"), "{ended}");
+        let evidence = ended.finding("transport-below-expected")["evidence"].to_string();
+        assert!(evidence.contains(&format!("x1, rank {rank}\"")), "{evidence}");
+        assert!(!evidence.contains(&format!("x1, rank {}\"", 1 - rank)), "{evidence}");
+        let met = of_parts(&ended.cases()[0], "meets_expectation");
+        assert_eq!(met, [rank != 0, rank != 1], "{ended}");
+    }
+}
+
+#[test]
+fn an_instance_among_whole_gpus_is_told_before_anything_moves_with_its_rank() {
+    for (instance, rank) in [(0, 0), (3, 1)] {
+        let mut words = [""; 4];
+        words[instance] = "mig=1";
+        let ended = two_ranks(words);
+        let impossible = ended.finding("cuda-ipc-impossible");
+        let title = impossible["title"].as_str().unwrap();
+        assert!(
+            title.contains(&format!("the GPUs of rank {rank} cannot be used: a GPU instance (MIG)")),
+            "{title}"
+        );
+        let evidence = impossible["evidence"].to_string();
+        assert!(
+            evidence.contains("MIG-") && evidence.contains(&format!("target rank {rank}: ")),
+            "{evidence}"
+        );
+        assert!(!evidence.contains(&format!("rank {}: ", 1 - rank)), "{evidence}");
+        let expectation = &ended.result()["expectation"];
+        assert_eq!(expectation["class"], "tcp", "{expectation}");
+        assert_eq!(expectation["ranks"][1 - rank]["class"], "nvlink", "{expectation}");
+        // What carries the bytes of the instance is nothing that is counted here; the other rank is proven all the same.
+        assert_eq!(ended.code, 3, "{ended}");
+        let case = &ended.cases()[0];
+        assert_eq!(of_parts(case, "class")[1 - rank], "nvlink", "{case}");
+        assert_eq!(of_parts(case, "class")[rank], "unknown", "{case}");
+    }
+}
+
 #[test]
 fn several_ranks_take_turns_on_few_gpus_and_both_directions_have_memory_of_their_own() {
     for args in [["--ranks", "3", "--alloc", "malloc"], ["--ranks", "1", "--bidirectional", "--verbose"]] {

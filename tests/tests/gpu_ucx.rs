@@ -53,6 +53,31 @@ fn one_gpu_shared_by_two_processes_is_shared_memory() {
 }
 
 #[test]
+fn an_instance_among_whole_gpus_goes_over_tcp_and_its_rank_alone_is_held_to_no_more() {
+    let gpu = |(bus, words): (u32, &str)| format!("gpu pci=0000:{bus}7:00.0 links=4 {words}\n");
+    for (instance, rank) in [(0, 0), (3, 1)] {
+        let mut words = [""; 4];
+        words[instance] = "mig=1";
+        let script: String = (1..).zip(words).map(gpu).collect::<Vec<_>>().concat();
+        let ended = vram(&Nixl::Newest, &gpus(&script)).args(["--ranks", "2"]).run();
+        assert_eq!(ended.code, 0, "{ended}");
+        assert!(ended.title("cuda-ipc-impossible").contains(&format!("of rank {rank} cannot")), "{ended}");
+        let expectation = &ended.result()["expectation"];
+        assert_eq!(expectation["class"], "tcp", "{expectation}");
+        for case in ended.cases() {
+            let of = |rank: usize| &case["parts"][rank]["transport"];
+            assert_eq!(
+                (&of(rank)["class"], &of(rank)["over"]),
+                (&"emulated".into(), &"tcp".into()),
+                "{case}"
+            );
+            assert_eq!(of(1 - rank)["class"], "nvlink", "{case}");
+            assert_eq!(of(1 - rank)["meets_expectation"], true, "{case}");
+        }
+    }
+}
+
+#[test]
 fn kv_blocks_cross_between_gpus() {
     let ended = vram(&Nixl::Newest, &gpus(NVLINK))
         .args(["--model", "llama-3.1-8b", "--tokens", "256", "--layout", "vllm"])

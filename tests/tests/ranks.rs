@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kvwire_tests::{Ended, Kvwire, Nixl, is_alive, pair, with_result};
+use kvwire_tests::{Ended, Kvwire, Nixl, is_alive, kvwire_command, pair, with_result};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -219,6 +219,70 @@ fn ranks_work_between_a_target_and_an_initiator() {
     assert_sound(&initiator, 4);
     assert_sound(&target, 4);
     assert_eq!(target.cases(), initiator.cases());
+}
+
+#[test]
+fn every_report_shows_each_rank_and_counts_no_byte_twice() {
+    let ended = small(pair())
+        .nixl(&Nixl::Newest)
+        .args(["--sizes", "64KiB,1MiB", "--ranks", "2", "--bidirectional", "--repeat", "2"])
+        .run();
+    assert_sound(&ended, 4);
+    for part in ended.cases().iter().flat_map(parts) {
+        let rounds = part["repetitions"].as_array().unwrap();
+        let transfers: u64 = rounds.iter().map(|round| round["transfers"].as_u64().unwrap()).sum();
+        assert_eq!((rounds.len(), Some(transfers)), (2, part["transfers"].as_u64()), "{part}");
+        assert!(rounds[0]["at_ns"].as_u64() < rounds[1]["at_ns"].as_u64(), "{part}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("result.json");
+    std::fs::write(&path, ended.result().to_string()).unwrap();
+    let report = |format: &str| {
+        let ended = kvwire_command("report").args([path.to_str().unwrap(), "--format", format]).run();
+        assert_eq!(ended.code, 0, "{ended}");
+        ended.stdout
+    };
+    let (cases, payload) = (ended.cases().len(), |of: &Value| of["payload_bytes"].as_u64().unwrap());
+    let all: u64 = ended.cases().iter().map(payload).sum();
+
+    let text = kvwire_command("report").args([path.to_str().unwrap(), "-v"]).run().stdout;
+    assert_eq!(text.matches("rank 1 - 1").count(), 2 * cases, "{text}");
+
+    let csv = report("csv");
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let column = |name: &str| lines[0].iter().position(|head| *head == name).unwrap();
+    let sum = |wanted: fn(&str) -> bool| -> u64 {
+        let some = lines[1..].iter().filter(|line| wanted(line[column("rank")]));
+        some.map(|line| line[column("payload_bytes")].parse::<u64>().unwrap()).sum()
+    };
+    assert_eq!(lines.len(), 1 + cases * 5, "{csv}");
+    assert_eq!((sum(str::is_empty), sum(|rank| !rank.is_empty())), (all, all), "{csv}");
+    assert!(lines[2..6].iter().all(|line| line[column("carried_by")] == "shm"), "{csv}");
+
+    let prometheus = report("prometheus");
+    let samples = |name: &str| -> Vec<f64> {
+        let lines = prometheus.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+    };
+    assert_eq!(samples("kvwire_case_payload_bytes").iter().sum::<f64>(), all as f64, "{prometheus}");
+    assert_eq!(samples("kvwire_rank_payload_bytes").iter().sum::<f64>(), all as f64, "{prometheus}");
+    assert_eq!(samples("kvwire_rank_bandwidth_bytes_per_second").len(), 4 * cases, "{prometheus}");
+    assert!(prometheus.contains("rank=\"1\",target_rank=\"1\",direction=\"WRITE\""), "{prometheus}");
+
+    let junit = report("junit");
+    assert_eq!(junit.matches("<system-out>").count(), cases, "{junit}");
+    assert_eq!(junit.matches("rank 1 - 1").count(), 2 * cases, "{junit}");
+
+    let flags = ["--baseline", path.to_str().unwrap(), "--json"];
+    let gate = kvwire_command("gate").args([path.to_str().unwrap()]).args(flags).run();
+    let compared: Value = serde_json::from_str(&gate.stdout).unwrap();
+    let slowest =
+        compared["comparisons"].as_array().unwrap().iter().filter(|one| one["metric"] == "slowest_rank");
+    assert_eq!(slowest.map(|one| one["repetitions"][0].as_u64()).collect::<Vec<_>>(), [Some(2); 2], "{gate}");
+
+    let markdown = report("md");
+    let row = |line: &&str| line.contains("| 1 to 1 | WRITE | host memory to host memory | ok |");
+    assert_eq!(markdown.lines().filter(row).count(), cases, "{markdown}");
 }
 
 #[test]

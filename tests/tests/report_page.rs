@@ -37,6 +37,29 @@ fn results(folder: &Path) -> [PathBuf; 2] {
     [write("good.json", &good), write("bad.json", &bad)]
 }
 
+/// A real result of two ranks in both directions, in which one of them is then slow, in doubt, and on GPUs.
+fn ranks(folder: &Path) -> PathBuf {
+    let ended = pair()
+        .nixl(&Nixl::Newest)
+        .args(["--sizes", "4KiB,1MiB", "--ranks", "2", "--bidirectional", "--samples", "1500"])
+        .args(["--case-time", "200ms"])
+        .run();
+    assert_eq!(ended.code, 0, "{ended}");
+    let mut result = ended.result().clone();
+    for case in result["cases"].as_array_mut().unwrap() {
+        let part = &mut case["parts"][3];
+        part["bandwidth_bytes_per_s"] = json!(part["bandwidth_bytes_per_s"].as_f64().unwrap() / 4.0);
+        part["transport"]["doubt"] =
+            json!("counters cannot tell: there is other traffic, or too little payload");
+        part["transport"]["meets_expectation"] = json!(false);
+        part["gpu"] = json!("GPU-66616b65-0000-0000-0000-000000000001");
+        part["target_gpu"] = json!("MIG-66616b65-0000-0000-0000-000000000003");
+    }
+    let path = folder.join("ranks.json");
+    fs::write(&path, result.to_string()).unwrap();
+    path
+}
+
 fn page(folder: &Path, name: &str, results: &[&PathBuf]) -> PathBuf {
     let file = folder.join(name);
     let run = results.iter().fold(kvwire_command("report"), |run, path| run.args([path.to_str().unwrap()]));
@@ -59,12 +82,15 @@ fn the_report_fits_phones_and_screens_and_complains_about_nothing() {
     let pages = [
         ("one", page(folder.path(), "one.html", &[&good])),
         ("two", page(folder.path(), "two.html", &[&good, &bad])),
+        ("ranks", page(folder.path(), "ranks.html", &[&ranks(folder.path())])),
     ];
     let mut browser = Browser::start();
     for (name, file) in &pages {
         for width in [380, 1400] {
             for dark in [false, true] {
                 browser.open(file, width, dark);
+                // Those of the ranks are looked at open: there the wide tables are.
+                browser.value("document.querySelectorAll('.ranks details').forEach(e => e.open = true)");
                 let wide = browser.value("document.documentElement.scrollWidth");
                 assert!(wide.as_u64().unwrap() <= u64::from(width), "{name} at {width} px is {wide} px wide");
                 let sticking_out = browser.value(
@@ -125,6 +151,7 @@ fn every_figure_of_the_charts_stands_as_text() {
         for part in [
             "/verdict/summary",
             "/verdict/scope",
+            "/expectation/why",
             "/run/id",
             "/nodes/initiator/hostname",
             "/nodes/target/kernel",
@@ -138,4 +165,51 @@ fn every_figure_of_the_charts_stands_as_text() {
             assert!(evidence.iter().all(|line| text.contains(line.as_str().unwrap())), "{finding}");
         }
     }
+}
+
+#[test]
+fn each_rank_stands_as_text_and_the_slowest_without_opening_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ranks(folder.path());
+    let file = page(folder.path(), "page.html", &[&path]);
+    let result: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let mut browser = Browser::start();
+    browser.open(&file, 1400, false);
+    let summaries = browser.value(
+        "[...document.querySelectorAll('.ranks summary')].filter(e => e.getClientRects().length).map(e => e.textContent)",
+    );
+    let rows = browser.value(
+        "[...document.querySelectorAll('.ranks tbody tr')].map(e => [...e.children].map(e => e.textContent).join(' | '))",
+    );
+    let text = browser.value("document.querySelector('.ranks').textContent");
+    let (text, cases) = (text.as_str().unwrap(), result["cases"].as_array().unwrap());
+    assert_eq!(summaries.as_array().unwrap().len(), cases.len(), "{summaries}");
+    let mut rows = rows.as_array().unwrap().iter().map(|row| row.as_str().unwrap());
+    for (case, summary) in cases.iter().zip(summaries.as_array().unwrap()) {
+        let parts = case["parts"].as_array().unwrap();
+        let rate = |part: &Value| part["bandwidth_bytes_per_s"].as_f64().unwrap();
+        let slowest = parts.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap();
+        let words = format!("slowest rank {} {} with", slowest["rank"], slowest["op"].as_str().unwrap());
+        assert!(summary.as_str().unwrap().contains(&words), "{words}: {summary}");
+        for part in parts {
+            let row = rows.next().unwrap();
+            let begin = format!(
+                "{} to {} | {} | ok | ",
+                part["rank"],
+                part["target_rank"],
+                part["op"].as_str().unwrap()
+            );
+            assert!(row.starts_with(&begin), "{begin}: {row}");
+            let class = part["transport"]["class"].as_str().unwrap();
+            let gpu = part["target_gpu"].as_str().unwrap_or("host memory");
+            assert!(row.contains(class) && row.ends_with(gpu), "{row}");
+            if let Some(doubt) = part["transport"]["doubt"].as_str() {
+                assert!(
+                    row.contains("less than expected") && text.contains(&format!("in doubt: {doubt}")),
+                    "{row}"
+                );
+            }
+        }
+    }
+    assert!(rows.next().is_none());
 }

@@ -7,6 +7,7 @@ use super::check::{Check, CheckOutcome, check};
 use super::compare::{Comparison, Judgement, compare};
 use super::same::{Difference, differences};
 use super::side::{SideCase, collect};
+use super::slowest;
 use super::thresholds::Thresholds;
 use crate::exit::Exit;
 use crate::report::model::{CaseStatus, Outcome};
@@ -68,6 +69,7 @@ pub(super) fn judge(
     if !baseline.is_empty() && !refused {
         comparisons = compare(&old, &new, thresholds, asked.tolerance);
         findings.extend(missing(&old, &new));
+        findings.extend(slowest::unseen(&old, &new));
         findings.extend(blind(&comparisons));
         findings.extend(starved(&comparisons));
         if comparisons.is_empty() {
@@ -76,7 +78,9 @@ pub(super) fn judge(
     }
     let checks = thresholds.map_or_else(Vec::new, |t| check(&new, t, !baseline.is_empty()));
     findings.extend(checks.iter().filter_map(check_finding));
-    findings.extend(comparisons.iter().filter(|c| c.judgement == Judgement::Worse).map(worse_finding));
+    let worse = comparisons.iter().filter(|c| c.judgement == Judgement::Worse);
+    findings
+        .extend(worse.map(|comparison| worse_finding(comparison).evidence(slowest::named(comparison, &new))));
     conclude(comparisons, checks, findings, asked.allow_inconclusive)
 }
 

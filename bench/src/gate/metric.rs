@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::slowest::slowest_ranks;
 use crate::measure::units::{gigabytes_per_s, time};
 use crate::report::model::{CaseResult, Repetition};
 
@@ -13,6 +14,8 @@ use crate::report::model::{CaseResult, Repetition};
 pub(crate) enum Metric {
     /// Payload bytes per second of the timed loop.
     Bandwidth,
+    /// The same of the rank that has least of it, in both directions together; only where there are several ranks.
+    SlowestRank,
     /// Median of the total time of a transfer.
     P50,
     /// 99th percentile of the total time of a transfer.
@@ -21,25 +24,29 @@ pub(crate) enum Metric {
 
 impl Metric {
     /// All of them, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 3] = [Self::Bandwidth, Self::P50, Self::P99];
+    pub(crate) const ALL: [Self; 4] = [Self::Bandwidth, Self::SlowestRank, Self::P50, Self::P99];
 
     /// Whether more of it is better.
     pub(crate) fn more_is_better(self) -> bool {
-        self == Self::Bandwidth
+        matches!(self, Self::Bandwidth | Self::SlowestRank)
     }
 
-    /// The value in bytes per second or ns; `None` where it is not known or not above zero.
-    pub(crate) fn of(self, repetition: &Repetition) -> Option<f64> {
+    /// The value of a case as a whole in bytes per second or ns; `None` where it is not known or not above zero.
+    fn of(self, repetition: &Repetition) -> Option<f64> {
         let value = match self {
             Self::Bandwidth => repetition.bandwidth_bytes_per_s?,
+            Self::SlowestRank => return None,
             Self::P50 => repetition.total_p50_ns? as f64,
             Self::P99 => repetition.total_p99_ns? as f64,
         };
-        (value.is_finite() && value > 0.0).then_some(value)
+        known(value)
     }
 
     /// Its values in a case, one for each repetition; a case that was not repeated has one.
     pub(crate) fn values(self, case: &CaseResult) -> Vec<f64> {
+        if self == Self::SlowestRank {
+            return slowest_ranks(case).into_iter().filter_map(|(_, value)| known(value)).collect();
+        }
         if case.repetitions.is_empty() {
             return self.of(&case.repetition(0)).into_iter().collect();
         }
@@ -77,10 +84,15 @@ impl Metric {
     }
 }
 
+fn known(value: f64) -> Option<f64> {
+    (value.is_finite() && value > 0.0).then_some(value)
+}
+
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Bandwidth => "bandwidth",
+            Self::SlowestRank => "slowest rank",
             Self::P50 => "p50",
             Self::P99 => "p99",
         })

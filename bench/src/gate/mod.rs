@@ -14,6 +14,7 @@ mod series;
 mod shift;
 mod show;
 mod side;
+mod slowest;
 #[cfg(test)]
 mod synthetic;
 mod thresholds;

@@ -1,7 +1,10 @@
 //! One side of a comparison: the repetitions of every case and metric, run by run.
 
+use std::collections::BTreeMap;
+
 use super::metric::Metric;
 use super::shift::median;
+use super::slowest::slowest_ranks;
 use crate::plan::Op;
 use crate::report::model::{CaseResult, CaseStatus, ResultFile};
 
@@ -36,7 +39,9 @@ pub(super) struct SideCase {
     /// Results in which it did not pass, with how it ended.
     pub(super) troubles: Vec<(CaseStatus, String)>,
     /// Values of each metric in the order of [`Metric::ALL`]: one list for each result that has some.
-    values: [Vec<Vec<f64>>; 3],
+    values: [Vec<Vec<f64>>; Metric::ALL.len()],
+    /// How often each rank was the slowest of a timed loop.
+    pub(super) slowest: BTreeMap<u32, usize>,
     /// Results in which it passed.
     passed: usize,
     /// Share of each timed loop in which the engine had no processor, where it is known.
@@ -54,6 +59,7 @@ impl SideCase {
             limit: None,
             troubles: Vec::new(),
             values: Default::default(),
+            slowest: BTreeMap::new(),
             passed: 0,
             off_cpu: Vec::new(),
         }
@@ -73,6 +79,9 @@ impl SideCase {
             self.off_cpu.extend(share(case.off_cpu_ns, case.wall_ns));
         }
         self.off_cpu.extend(case.repetitions.iter().filter_map(|one| share(one.off_cpu_ns, one.wall_ns)));
+        for (rank, _) in slowest_ranks(case) {
+            *self.slowest.entry(rank).or_default() += 1;
+        }
         for (metric, runs) in Metric::ALL.into_iter().zip(&mut self.values) {
             let values = metric.values(case);
             // A figure that only the repetitions with many samples have would be one of the fast repetitions.

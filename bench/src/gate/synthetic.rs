@@ -11,7 +11,7 @@ use super::metric::Metric;
 use super::random::Random;
 use super::side::{SideCase, collect, gather};
 use crate::plan::Op;
-use crate::report::model::{CaseResult, ResultFile, example};
+use crate::report::model::{CaseResult, PartResult, ResultFile, example};
 
 /// Cases of a run; each has two metrics.
 const CASES: usize = 6;
@@ -160,6 +160,50 @@ fn one_run_against_one_keeps_the_rate_where_runs_do_not_differ() {
         let rate = wrong.count() as f64 / GATES as f64;
         assert!(rate <= 0.05, "{name}: {rate}");
     }
+}
+
+/// Ranks of the machines below.
+const RANKS: usize = 8;
+
+/// One run whose ranks have better and worse places, dealt anew in each run, and whose rank 3 is slower by `slower`.
+fn run_of_ranks(machine: Machine, slower: f64, random: &mut Random) -> Vec<CaseResult> {
+    let mut cases = machine.run(0.0, random);
+    let first = random.unit() * RANKS as f64;
+    for case in &mut cases {
+        let part = example::ranks().cases[0].parts[0].clone();
+        case.parts = (0..RANKS)
+            .map(|rank| {
+                let place = 1.0 + 0.1 * ((rank + first as usize) % RANKS) as f64;
+                let of_rank = if rank == 3 { 1.0 - slower } else { 1.0 };
+                let mut part = PartResult { rank: rank as u32, total: None, ..part.clone() };
+                part.repetitions.clone_from(&case.repetitions);
+                for one in &mut part.repetitions {
+                    let noise = (machine.noise * normal(random)).exp();
+                    let share = place * of_rank * noise / RANKS as f64;
+                    one.bandwidth_bytes_per_s = one.bandwidth_bytes_per_s.map(|rate| rate * share);
+                }
+                part
+            })
+            .collect();
+    }
+    cases
+}
+
+#[test]
+fn ranks_that_change_places_keep_the_rate_of_false_alarms_and_a_slow_one_is_seen() {
+    let quiet = MACHINES[0].1;
+    let mut random = Random::seeded(seeds(401).start);
+    let gates = GATES / 3;
+    let worse = |slower: f64, random: &mut Random| {
+        let (old, new) = (run_of_ranks(quiet, 0.0, random), run_of_ranks(quiet, slower, random));
+        let found = compare_with(&gather(&old), &gather(&new), None, 0.05, 0);
+        found.iter().filter(|one| one.judgement == Judgement::Worse).map(|one| one.metric).collect::<Vec<_>>()
+    };
+    let alarms = (0..gates).filter(|_| !worse(0.0, &mut random).is_empty()).count();
+    assert!(alarms as f64 <= 0.05 * gates as f64, "{alarms} of {gates}");
+    // Slower by half, it has at most 0.85 of what the worst place gives, wherever it sits.
+    let seen = (0..gates).filter(|_| worse(0.5, &mut random).contains(&Metric::SlowestRank)).count();
+    assert!(seen as f64 >= 0.95 * gates as f64, "{seen} of {gates}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Case, Op, Plan};
+use super::{Case, Op, Pair, Plan};
 
 /// Memory of a second direction begins on a page of its own.
 const PAGE: u64 = 4096;
@@ -29,6 +29,11 @@ impl Part {
             Op::Write | Op::Both => 2 * u64::from(self.rank) + 1,
         };
         of_the_run ^ (source << u64::BITS.div_ceil(2))
+    }
+
+    /// The two ranks.
+    pub(crate) fn pair(&self) -> Pair {
+        Pair { rank: self.rank, peer: self.peer }
     }
 
     /// What tells it from the other parts of its case: the rank, the direction, or both.

@@ -42,9 +42,7 @@ pub(crate) struct Ability {
     pub(crate) environment: BTreeMap<String, String>,
     /// UCX libraries in the engine's memory map, one file each.
     pub(crate) ucx_copies: Vec<String>,
-    /// The GPU that the payload lies on; of several ranks, that of the first.
-    pub(crate) gpu: Option<GpuMeans>,
-    /// The GPU of each rank.
+    /// The GPU that the payload of each rank lies on, rank by rank; none for host memory.
     #[serde(default)]
     pub(crate) gpus: Vec<Option<GpuMeans>>,
     /// What `UCX_NET_DEVICES` is in the engine of each rank.
@@ -86,11 +84,9 @@ impl Ability {
             .map(|(key, value)| (key, value.chars().take(TEXT_MAX).collect()))
             .take(MOST)
             .collect();
-        let ranks: Vec<Option<GpuMeans>> = placements.iter().map(GpuMeans::of).collect();
         let gpus = nvml::shared().ok().and_then(|nvml| Nvml::gpus(nvml).ok()).unwrap_or_default();
         Self {
-            gpu: ranks.first().cloned().flatten(),
-            gpus: ranks,
+            gpus: placements.iter().map(GpuMeans::of).collect(),
             net_devices: placements.iter().map(|placement| placement.ucx_net_devices.clone()).collect(),
             rates: rates(Path::new("/sys"), &gpus),
             ..Self::at(Path::new("/sys"), Path::new("/proc"), Path::new("/dev"), engine, environment)
@@ -113,26 +109,24 @@ impl Ability {
                 .map(|sign| format!("/sys/{sign}")),
             environment,
             ucx_copies: engine.map(|pid| ucx_copies(proc, pid)).unwrap_or_default(),
-            gpu: None,
             gpus: Vec::new(),
             net_devices: Vec::new(),
             rates: BTreeMap::new(),
         }
     }
 
-    /// The same with the GPU of a rank, and with the network devices that its UCX was told.
+    /// The same with the network devices that a rank's UCX was told.
     pub(crate) fn of_rank(&self, rank: u32) -> Self {
-        let rank = rank as usize;
-        let mut of_rank = Self { gpu: self.gpus.get(rank).cloned().flatten(), ..self.clone() };
-        if let Some(devices) = self.net_devices.get(rank).cloned().flatten() {
+        let mut of_rank = self.clone();
+        if let Some(devices) = self.net_devices.get(rank as usize).cloned().flatten() {
             of_rank.environment.insert(UCX_NET_DEVICES.to_owned(), devices);
         }
         of_rank
     }
 
-    /// The whole GPU that the payload of a rank lies on, as `GPU-…`.
-    pub(crate) fn gpu_of_rank(&self, rank: u32) -> Option<&str> {
-        Some(self.gpus.get(rank as usize)?.as_ref()?.gpu_uuid.as_str())
+    /// The GPU that the payload of a rank lies on; `None` for host memory.
+    pub(crate) fn gpu(&self, rank: u32) -> Option<&GpuMeans> {
+        self.gpus.get(rank as usize)?.as_ref()
     }
 
     /// At least one port of an RDMA adapter can be used.

@@ -7,8 +7,10 @@ use checks::{Finding, Status};
 use super::ability::{Ability, PEER_MEMORY, Port};
 use super::class::Class;
 use super::expect::Expected;
+use super::gpu::GpuMeans;
 use super::judge::Transport;
 use super::ucx::Row;
+use crate::plan::Op;
 
 /// UCX names that stand for RDMA in `UCX_TLS`, aliases among them.
 const RDMA_NAMES: [&str; 13] =
@@ -29,6 +31,10 @@ pub(crate) struct Setting<'a> {
     pub(crate) given: &'a BTreeMap<String, String>,
     /// What UCX logged on both sides, as findings.
     pub(crate) logged: &'a [Finding],
+    /// The direction that is judged.
+    pub(crate) op: Op,
+    /// The GPU of the initiator's rank that is judged; `None` for host memory.
+    pub(crate) gpu: Option<&'a GpuMeans>,
 }
 
 impl Setting<'_> {
@@ -66,7 +72,7 @@ pub(crate) fn explain(
     setting: &Setting<'_>,
 ) -> Finding {
     let wanted = expected.class.map_or("anything", Class::name);
-    let cause = cause(case, expected, transport, setting);
+    let cause = cause(expected, transport, setting);
     let title = format!("expected {wanted}, but {} carried the bytes: {}", carrier(transport), cause.what);
     Finding::new("transport-below-expected", Status::Fail, title)
         .detail(format!("expected {wanted}: {}", expected.why))
@@ -97,10 +103,10 @@ fn carrier(transport: &Transport) -> String {
     if devices.is_empty() { class } else { format!("{class} ({})", devices.join(", ")) }
 }
 
-fn cause(case: &str, expected: &Expected, transport: &Transport, setting: &Setting<'_>) -> Cause {
+fn cause(expected: &Expected, transport: &Transport, setting: &Setting<'_>) -> Cause {
     let wanted = expected.class.unwrap_or(Class::Unknown);
     transport_list(wanted, setting)
-        .or_else(|| get_without_nvlink(case, wanted, transport, setting))
+        .or_else(|| get_without_nvlink(wanted, transport, setting))
         .or_else(|| rendezvous_threshold(transport, setting))
         .or_else(|| (wanted == Class::Rdma).then(|| gpu_direct(transport, setting)).flatten())
         .or_else(|| logged_device(setting))
@@ -156,20 +162,14 @@ fn transport_list(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
 
 /// UCX 1.20 to 1.23 do not read over `cuda_ipc` where they see no NVLink on the GPU, and say so only at debug level. They
 /// write over it.
-fn get_without_nvlink(
-    case: &str,
-    wanted: Class,
-    transport: &Transport,
-    setting: &Setting<'_>,
-) -> Option<Cause> {
+fn get_without_nvlink(wanted: Class, transport: &Transport, setting: &Setting<'_>) -> Option<Cause> {
     const SWITCH: &str = "UCX_CUDA_IPC_ENABLE_GET_ZCOPY";
     let set = setting.variable(SWITCH);
     let switched_on = set.is_some_and(|(value, _)| matches!(value, "on" | "y" | "yes" | "1"));
-    let mut gpus = setting.initiator.gpus.iter().flatten();
     let here = matches!(wanted, Class::PcieP2p | Class::Nvlink)
         && matches!(transport.class, Class::Emulated | Class::Tcp)
-        && case.starts_with("READ")
-        && gpus.any(|gpu| gpu.links_up.is_none_or(|links| links == 0));
+        && setting.op == Op::Read
+        && setting.gpu.is_some_and(|gpu| gpu.links_up.is_none_or(|links| links == 0));
     (here && !switched_on).then(|| Cause {
         what: "UCX does not READ between GPUs without NVLink unless it is told to".to_owned(),
         evidence: vec![match set {

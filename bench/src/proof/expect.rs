@@ -5,19 +5,50 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ability::Ability;
+use super::best::best;
 use super::class::{Class, Expect};
-use super::gpu::{GpuMeans, no_cuda_ipc};
 use super::judge::Transport;
+use crate::plan::Pair;
 
 /// The wire that a run expects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Expected {
     /// As asked for with `--expect`.
     pub(crate) asked: Expect,
-    /// The least class that meets it; null when anything does.
+    /// The least class that meets it; null when anything does. Where the ranks could use different wires, that of the
+    /// weakest.
     pub(crate) class: Option<Class>,
     /// Why this class, in one sentence.
     pub(crate) why: String,
+    /// What each pair of ranks is held to, where they could use different wires; empty where all are held to the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ranks: Vec<ExpectedOfRank>,
+}
+
+/// The wire that a rank of the initiator is expected to exchange its bytes over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ExpectedOfRank {
+    /// Rank on the initiator's side.
+    pub(crate) rank: u32,
+    /// The rank of the target that it exchanges with.
+    pub(crate) target_rank: u32,
+    /// The best that the two could use.
+    pub(crate) class: Class,
+    /// Why this class, in one sentence.
+    pub(crate) why: String,
+}
+
+impl Expected {
+    /// What a pair of ranks is held to.
+    pub(crate) fn of(&self, pair: Pair) -> Self {
+        let own = self.ranks.iter().find(|one| (one.rank, one.target_rank) == (pair.rank, pair.peer));
+        match own {
+            Some(own) => {
+                Self { asked: self.asked, class: Some(own.class), why: own.why.clone(), ranks: Vec::new() }
+            }
+            None => Self { ranks: Vec::new(), ..self.clone() },
+        }
+    }
 }
 
 /// How a measured class compares.
@@ -44,108 +75,55 @@ impl Meets {
     }
 }
 
-/// What the run expects, given where each side's payload lies.
+/// What the run expects, given what the two sides could use between the ranks that exchange bytes.
 pub(crate) fn expected(
     asked: Expect,
-    (initiator, its): (&Node, &Ability),
-    (target, theirs): (&Node, &Ability),
+    initiator: (&Node, &Ability),
+    target: (&Node, &Ability),
+    pairs: &[Pair],
 ) -> Expected {
-    let given = |class: Class| Expected {
-        asked,
-        class: Some(class),
-        why: format!("asked for with --expect {}", asked.name()),
-    };
+    let plain = |class, why| Expected { asked, class, why, ranks: Vec::new() };
+    let given = |class: Class| plain(Some(class), format!("asked for with --expect {}", asked.name()));
     match asked {
         Expect::Rdma => given(Class::Rdma),
         Expect::Nvlink => given(Class::Nvlink),
         Expect::Shm => given(Class::Shm),
         Expect::Tcp => given(Class::Tcp),
-        Expect::Any => Expected { asked, class: None, why: "--expect any".to_owned() },
+        Expect::Any => plain(None, "--expect any".to_owned()),
         Expect::Auto => {
-            let (class, why) = best((initiator, its), (target, theirs));
-            Expected { asked, class: Some(class), why }
+            let of_rank = |pair: &Pair| {
+                let (class, why) = best(initiator, target, *pair);
+                ExpectedOfRank { rank: pair.rank, target_rank: pair.peer, class, why }
+            };
+            let ranks: Vec<ExpectedOfRank> = pairs.iter().map(of_rank).collect();
+            let Some(weakest) = ranks.iter().min_by_key(|one| one.class.rank()) else {
+                return plain(None, "no rank moves anything".to_owned());
+            };
+            if ranks.iter().all(|one| one.class == weakest.class) {
+                return plain(Some(weakest.class), weakest.why.clone());
+            }
+            Expected { asked, class: Some(weakest.class), why: in_which_they_differ(&ranks, weakest), ranks }
         }
     }
 }
 
-/// The best that two nodes could use.
-fn best((initiator, its): (&Node, &Ability), (target, theirs): (&Node, &Ability)) -> (Class, String) {
-    let rdma = its.has_rdma() && theirs.has_rdma();
-    if !initiator.same_host(target) {
-        return if rdma {
-            (Class::Rdma, "two hosts, and both have an RDMA port that is up and can be opened".to_owned())
-        } else {
-            (Class::Tcp, format!("two hosts, and {}", without_rdma(its, theirs)))
-        };
-    }
-    match (&its.gpu, &theirs.gpu) {
-        (Some(ours), Some(other)) => {
-            return between_gpus((initiator, ours), (target, other), rdma, (its, theirs));
-        }
-        (None, None) => {}
-        _ => {
-            return without_memory(
-                "one host, with GPU memory on one side and host memory on the other",
-                rdma,
-                (its, theirs),
-            );
-        }
-    }
-    let same = |of: fn(&checks::Namespaces) -> Option<u64>| {
-        of(&initiator.namespaces) == of(&target.namespaces) && of(&initiator.namespaces).is_some()
+/// Names the ranks that can do least, and what the others are held to.
+fn in_which_they_differ(ranks: &[ExpectedOfRank], weakest: &ExpectedOfRank) -> String {
+    let named = |class: Class| {
+        let same = ranks.iter().filter(|one| one.class == class);
+        Pair::named(&same.map(|one| Pair { rank: one.rank, peer: one.target_rank }).collect::<Vec<_>>())
     };
-    let reason = if !same(|n| n.pid) {
-        "the two sides are in different process-id namespaces"
-    } else if !same(|n| n.user) {
-        "the two sides are in different user namespaces"
-    } else if !its.cross_memory_attach || !theirs.cross_memory_attach {
-        "the kernel forbids cross-memory attach (kernel.yama.ptrace_scope)"
-    } else {
-        let why = "one host, and the kernel lets the two sides copy from each other's memory";
-        return (Class::Shm, why.to_owned());
-    };
-    without_memory(&format!("one host, {reason}"), rdma, (its, theirs))
-}
-
-/// Two processes that cannot reach each other's memory: RDMA where there is any, else TCP.
-fn without_memory(why: &str, rdma: bool, (its, theirs): (&Ability, &Ability)) -> (Class, String) {
-    if rdma {
-        (Class::Rdma, format!("{why}, and it has an RDMA port that is up and can be opened"))
-    } else {
-        (Class::Tcp, format!("{why}, and {}", without_rdma(its, theirs)))
-    }
-}
-
-/// The best between two GPUs of one host.
-fn between_gpus(
-    (initiator, ours): (&Node, &GpuMeans),
-    (target, theirs): (&Node, &GpuMeans),
-    rdma: bool,
-    abilities: (&Ability, &Ability),
-) -> (Class, String) {
-    if let Some(why) = no_cuda_ipc((initiator, ours), (target, theirs)) {
-        return without_memory(&format!("one host, but {why}"), rdma, abilities);
-    }
-    if ours.gpu_uuid == theirs.gpu_uuid {
-        return (Class::Shm, "both sides' memory is on one GPU".to_owned());
-    }
-    match (ours.links_up, theirs.links_up) {
-        (Some(1..), Some(1..)) => {
-            (Class::Nvlink, "two GPUs of one host, both with NVLinks that are up".to_owned())
-        }
-        (None, _) | (_, None) => {
-            (Class::PcieP2p, "two GPUs of one host; NVML does not tell whether NVLink joins them".to_owned())
-        }
-        _ => (Class::PcieP2p, "two GPUs of one host, without NVLinks that are up on both".to_owned()),
-    }
-}
-
-fn without_rdma(its: &Ability, theirs: &Ability) -> &'static str {
-    match (its.has_rdma(), theirs.has_rdma()) {
-        (false, false) => "neither side has an RDMA port that can be used",
-        (true, _) => "the target has no RDMA port that can be used",
-        (false, true) => "the initiator has no RDMA port that can be used",
-    }
+    let mut classes: Vec<Class> = ranks.iter().map(|one| one.class).collect();
+    classes.sort_by_key(|class| class.rank());
+    classes.dedup();
+    let others: Vec<String> =
+        classes.iter().skip(1).map(|class| format!("{} to {class}", named(*class))).collect();
+    format!(
+        "the least of what its ranks could use, that of {}: {}; held to more: {}",
+        named(weakest.class),
+        weakest.why,
+        others.join(", ")
+    )
 }
 
 /// Compares a measured class with the expectation.
@@ -163,72 +141,9 @@ pub(crate) fn meets(transport: &Transport, expected: &Expected) -> Meets {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ability::Port;
+    use super::super::gpu::GpuMeans;
     use super::*;
     use checks::Namespaces;
-
-    fn node(boot: &str, pid: u64) -> Node {
-        let namespaces = Namespaces { net: Some(1), pid: Some(pid), ipc: Some(3), user: Some(4) };
-        Node { boot_id: Some(boot.to_owned()), namespaces, ..Node::default() }
-    }
-
-    fn ability(ports: &[(&str, bool)], cross_memory_attach: bool) -> Ability {
-        let port = |(state, opens): &(&str, bool)| Port {
-            name: "mlx5_0:1".to_owned(),
-            state: (*state).to_owned(),
-            opens: *opens,
-        };
-        Ability { ports: ports.iter().map(port).collect(), cross_memory_attach, ..Ability::default() }
-    }
-
-    fn auto(a: (&Node, &Ability), b: (&Node, &Ability)) -> Option<Class> {
-        expected(Expect::Auto, a, b).class
-    }
-
-    #[test]
-    fn auto_is_the_best_that_both_nodes_could_use() {
-        let (here, there, other_pod) = (node("a", 1), node("b", 1), node("a", 2));
-        let up = ability(&[("1: DOWN", true), ("4: ACTIVE", true)], true);
-        let (down, closed) = (ability(&[("1: DOWN", true)], true), ability(&[("4: ACTIVE", false)], true));
-        let forbidden = ability(&[], false);
-        for (other, ours, theirs, class) in [
-            (&there, &up, &up, Class::Rdma),
-            (&there, &up, &down, Class::Tcp),
-            (&there, &closed, &up, Class::Tcp),
-            (&here, &down, &down, Class::Shm),
-            (&here, &up, &up, Class::Shm),
-            (&here, &forbidden, &forbidden, Class::Tcp),
-            (&other_pod, &up, &up, Class::Rdma),
-            (&other_pod, &down, &down, Class::Tcp),
-        ] {
-            assert_eq!(auto((&here, ours), (other, theirs)), Some(class), "{ours:?} {theirs:?}");
-        }
-        let unknown_host = Node::default();
-        assert_eq!(auto((&unknown_host, &down), (&unknown_host, &down)), Some(Class::Tcp));
-    }
-
-    #[test]
-    fn between_two_gpus_nvlink_is_expected_where_links_are_up() {
-        let on = |uuid: &str, links_up| {
-            let gpu = GpuMeans {
-                uuid: uuid.to_owned(),
-                gpu_uuid: uuid.to_owned(),
-                links_up,
-                exportable: true,
-                ..GpuMeans::default()
-            };
-            Ability { gpu: Some(gpu), ..ability(&[("4: ACTIVE", true)], true) }
-        };
-        let (here, pod, there) = (node("a", 1), node("a", 2), node("b", 1));
-        let (linked, other, bare) = (on("GPU-a", Some(18)), on("GPU-b", Some(18)), on("GPU-c", Some(0)));
-        assert_eq!(auto((&here, &linked), (&here, &other)), Some(Class::Nvlink));
-        assert_eq!(auto((&here, &linked), (&here, &bare)), Some(Class::PcieP2p));
-        assert_eq!(auto((&here, &linked), (&here, &on("GPU-d", None))), Some(Class::PcieP2p));
-        assert_eq!(auto((&here, &linked), (&here, &linked)), Some(Class::Shm));
-        assert_eq!(auto((&here, &linked), (&pod, &other)), Some(Class::Rdma));
-        assert_eq!(auto((&here, &linked), (&there, &other)), Some(Class::Rdma));
-        assert_eq!(auto((&here, &linked), (&here, &ability(&[], true))), Some(Class::Tcp));
-    }
 
     fn measured(class: Class, over: Option<Class>) -> Transport {
         Transport {
@@ -244,7 +159,7 @@ mod tests {
     #[test]
     fn less_is_below_and_more_is_enough() {
         let (node, none) = (Node::default(), Ability::default());
-        let by = |asked| expected(asked, (&node, &none), (&node, &none));
+        let by = |asked| expected(asked, (&node, &none), (&node, &none), &[Pair { rank: 0, peer: 0 }]);
         for (asked, class, over, meets_it) in [
             (Expect::Rdma, Class::Rdma, None, Meets::Yes),
             (Expect::Rdma, Class::Nvlink, None, Meets::Yes),
@@ -262,5 +177,52 @@ mod tests {
         ] {
             assert_eq!(meets(&measured(class, over), &by(asked)), meets_it, "{asked:?} {class:?} {over:?}");
         }
+    }
+
+    /// One host whose ranks have these GPUs, by the names of the whole GPUs and their links that are up.
+    fn host(gpus: &[(&str, u32)]) -> (Node, Ability) {
+        let gpu = |(uuid, up): &(&str, u32)| {
+            Some(GpuMeans {
+                uuid: (*uuid).to_owned(),
+                gpu_uuid: uuid.replace("MIG", "GPU"),
+                links_up: Some(*up),
+                exportable: true,
+                ..GpuMeans::default()
+            })
+        };
+        let namespaces = Namespaces { pid: Some(1), ..Namespaces::default() };
+        let node = Node { boot_id: Some("a".to_owned()), namespaces, ..Node::default() };
+        (node, Ability { gpus: gpus.iter().map(gpu).collect(), ..Ability::default() })
+    }
+
+    #[test]
+    fn ranks_that_could_use_different_wires_are_held_to_their_own() {
+        let (node, ours) = host(&[("GPU-a", 18), ("MIG-b", 18), ("GPU-c", 18)]);
+        let (_, theirs) = host(&[("GPU-d", 18), ("GPU-e", 18), ("GPU-f", 0)]);
+        let pairs = [0, 1, 2].map(|rank| Pair { rank, peer: rank });
+        let by = |asked| expected(asked, (&node, &ours), (&node, &theirs), &pairs);
+        let mixed = by(Expect::Auto);
+        assert_eq!(mixed.class, Some(Class::Tcp));
+        assert!(mixed.why.contains("that of rank 1: one host, but a GPU instance"), "{}", mixed.why);
+        assert!(mixed.why.ends_with("held to more: rank 2 to pcie-p2p, rank 0 to nvlink"), "{}", mixed.why);
+        let classes = pairs.map(|pair| mixed.of(pair).class);
+        assert_eq!(classes, [Some(Class::Nvlink), Some(Class::Tcp), Some(Class::PcieP2p)]);
+        let of_first = mixed.of(pairs[0]);
+        assert!(of_first.ranks.is_empty() && of_first.why.contains("NVLinks that are up"), "{of_first:?}");
+        assert_eq!(meets(&measured(Class::Tcp, None), &of_first), Meets::Below);
+        assert_eq!(meets(&measured(Class::Tcp, None), &mixed.of(pairs[1])), Meets::Yes);
+        // What a person asks for holds for every rank.
+        let asked = by(Expect::Nvlink);
+        assert!(asked.ranks.is_empty());
+        assert_eq!(asked.of(pairs[1]).class, Some(Class::Nvlink));
+    }
+
+    #[test]
+    fn the_rank_of_the_target_counts_and_not_the_number_alone() {
+        let (node, ours) = host(&[("GPU-a", 18), ("GPU-b", 18)]);
+        let (_, theirs) = host(&[("GPU-c", 18), ("MIG-d", 18)]);
+        let to_first = [0, 1].map(|rank| Pair { rank, peer: 0 });
+        let alike = expected(Expect::Auto, (&node, &ours), (&node, &theirs), &to_first);
+        assert_eq!((alike.class, alike.ranks.len()), (Some(Class::Nvlink), 0), "rank 1 meets rank 0");
     }
 }

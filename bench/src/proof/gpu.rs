@@ -5,10 +5,13 @@ use checks::{Finding, Node, Status};
 use serde::{Deserialize, Serialize};
 
 use super::ability::Ability;
+use crate::plan::Pair;
 use crate::report::model::Placement;
 
 /// How an export that works reads.
 const YES: &str = "yes";
+/// Pairs of ranks whose sides are described in one finding.
+const PAIRS_SHOWN: usize = 8;
 
 /// The GPU that a side's payload lies on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,46 +60,109 @@ fn imex_channel() -> bool {
     channels.take(64).any(|entry| access(entry.path(), Access::READ_OK | Access::WRITE_OK).is_ok())
 }
 
-/// Why `cuda_ipc`, which carries bytes between two GPUs of one host, cannot work between these two sides.
-pub(crate) fn no_cuda_ipc(a: (&Node, &GpuMeans), b: (&Node, &GpuMeans)) -> Option<&'static str> {
-    if a.1.is_instance() || b.1.is_instance() {
-        return Some("a GPU instance (MIG) cannot reach another GPU or instance");
-    }
-    if !a.1.exportable || !b.1.exportable {
-        return Some("the memory of a side cannot be exported to another process");
-    }
-    let one_namespace = a.0.namespaces.pid.is_some() && a.0.namespaces.pid == b.0.namespaces.pid;
-    let by_fabric = [a.1, b.1].iter().all(|gpu| gpu.by_fabric_handle && gpu.imex_channel);
-    // UCX refuses file descriptors and legacy handles of a process that it cannot see.
-    (!one_namespace && !by_fabric).then_some("the two sides are in different process-id namespaces")
+/// Why `cuda_ipc`, which carries bytes between two GPUs of one host, cannot work between two ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Part of a divided GPU on a side.
+    Instance,
+    /// Memory that no other process may import.
+    NotExportable,
+    /// Processes that do not see each other, without fabric handles on both sides.
+    Namespaces,
 }
 
-/// Explains that before a transfer is tried.
-pub(crate) fn out_of_reach(a: (&Node, &Ability), b: (&Node, &Ability)) -> Option<Finding> {
-    let (ours, theirs) = (a.1.gpu.as_ref()?, b.1.gpu.as_ref()?);
-    if !a.0.same_host(b.0) {
-        return None;
+impl Obstacle {
+    /// In words.
+    pub(crate) fn why(self) -> &'static str {
+        match self {
+            Self::Instance => "a GPU instance (MIG) cannot reach another GPU or instance",
+            Self::NotExportable => "the memory of a side cannot be exported to another process",
+            Self::Namespaces => "the two sides are in different process-id namespaces",
+        }
     }
-    let why = no_cuda_ipc((a.0, ours), (b.0, theirs))?;
-    let inode = |node: &Node| node.namespaces.pid.map_or("unknown".to_owned(), |inode| inode.to_string());
-    let side = |name: &str, node: &Node, gpu: &GpuMeans| {
+
+    fn next_step(self) -> &'static str {
+        match self {
+            Self::Instance => {
+                "give these ranks whole GPUs (--gpu, or another resource of the pod), or accept what carries bytes between instances: RDMA or TCP (--expect)"
+            }
+            Self::NotExportable => {
+                "try another --alloc: malloc has legacy IPC handles, vmm file descriptors; fabric handles need an IMEX channel in the container"
+            }
+            Self::Namespaces => {
+                "put both containers into one pod with shareProcessNamespace, or use hostPID; or give both an IMEX channel and measure --alloc fabric; or accept RDMA between pods of one node"
+            }
+        }
+    }
+
+    /// What is in the way between the GPUs of two sides; `None` where nothing is.
+    pub(crate) fn between(a: (&Node, &GpuMeans), b: (&Node, &GpuMeans)) -> Option<Self> {
+        // CUDA shares memory between processes within an instance, and never across its border.
+        if a.1.uuid != b.1.uuid && (a.1.is_instance() || b.1.is_instance()) {
+            return Some(Self::Instance);
+        }
+        if !a.1.exportable || !b.1.exportable {
+            return Some(Self::NotExportable);
+        }
+        let one_namespace = a.0.namespaces.pid.is_some() && a.0.namespaces.pid == b.0.namespaces.pid;
+        let by_fabric = [a.1, b.1].iter().all(|gpu| gpu.by_fabric_handle && gpu.imex_channel);
+        // UCX refuses file descriptors and legacy handles of a process that it cannot see.
+        (!one_namespace && !by_fabric).then_some(Self::Namespaces)
+    }
+}
+
+/// Explains that before a transfer is tried: one finding for each obstacle, with the ranks that have it.
+pub(crate) fn out_of_reach(a: (&Node, &Ability), b: (&Node, &Ability), pairs: &[Pair]) -> Vec<Finding> {
+    if !a.0.same_host(b.0) {
+        return Vec::new();
+    }
+    let obstacle = |pair: &Pair| {
+        let (ours, theirs) = (a.1.gpu(pair.rank)?, b.1.gpu(pair.peer)?);
+        Obstacle::between((a.0, ours), (b.0, theirs))
+    };
+    let blocked = |by: Obstacle| {
+        let those: Vec<Pair> = pairs.iter().copied().filter(|pair| obstacle(pair) == Some(by)).collect();
+        let whose = match (those.as_slice(), pairs.len()) {
+            ([], _) => return None,
+            (_, 1) => "the two GPUs".to_owned(),
+            _ => format!("the GPUs of {}", Pair::named(&those)),
+        };
+        let lines = those.iter().take(PAIRS_SHOWN).flat_map(|pair| {
+            let several = pairs.len() > 1;
+            [("initiator", a, pair.rank), ("target", b, pair.peer)]
+                .map(|(name, side, rank)| line(name, side, several.then_some(rank), side.1.gpu(rank)))
+        });
+        Some(
+            Finding::new(
+                "cuda-ipc-impossible",
+                Status::Warn,
+                format!("NVLink and PCIe between {whose} cannot be used: {}", by.why()),
+            )
+            .detail("UCX's cuda_ipc imports the memory of the other process: within one process-id namespace by any handle, across namespaces by fabric handles alone, and those need an IMEX channel on both sides; never across the border of a GPU instance. Without it UCX takes RDMA or TCP and says nothing")
+            .evidence(lines)
+            .next_step(by.next_step()),
+        )
+    };
+    [Obstacle::Instance, Obstacle::NotExportable, Obstacle::Namespaces]
+        .into_iter()
+        .filter_map(blocked)
+        .collect()
+}
+
+/// What a rank of a side has; its number stands where there are several.
+fn line(side: &str, (node, _): (&Node, &Ability), rank: Option<u32>, gpu: Option<&GpuMeans>) -> String {
+    let rank = rank.map_or(String::new(), |rank| format!(" rank {rank}"));
+    let inode = node.namespaces.pid.map_or("unknown".to_owned(), |inode| inode.to_string());
+    let gpu = gpu.map_or("host memory".to_owned(), |gpu| {
         format!(
-            "{name}: pid namespace {}, {}, IMEX channel {}",
-            inode(node),
+            "{}, {}, {}, IMEX channel {}",
+            gpu.uuid,
+            if gpu.exportable { "memory can be exported" } else { "memory cannot be exported" },
             if gpu.by_fabric_handle { "fabric handles" } else { "no fabric handles" },
             if gpu.imex_channel { "usable" } else { "not usable" }
         )
-    };
-    Some(
-        Finding::new(
-            "cuda-ipc-impossible",
-            Status::Warn,
-            format!("NVLink and PCIe between the two GPUs cannot be used: {why}"),
-        )
-        .detail("UCX's cuda_ipc imports the memory of the other process: within one process-id namespace by any handle, across namespaces by fabric handles alone, and those need an IMEX channel on both sides. Without it UCX takes RDMA or TCP and says nothing")
-        .evidence([side("initiator", a.0, ours), side("target", b.0, theirs)])
-        .next_step("put both containers into one pod with shareProcessNamespace, or use hostPID; or give both an IMEX channel and measure --alloc fabric; or accept RDMA between pods of one node"),
-    )
+    });
+    format!("{side}{rank}: pid namespace {inode}, {gpu}")
 }
 
 #[cfg(test)]
@@ -126,26 +192,55 @@ mod tests {
         let no_channel = GpuMeans { imex_channel: false, ..fabric.clone() };
         let instance = GpuMeans { uuid: "MIG-a".to_owned(), ..gpu("GPU-a") };
         let closed = GpuMeans { exportable: false, ..gpu("GPU-a") };
-        let why =
-            |pid, ours: &GpuMeans, theirs: &GpuMeans| no_cuda_ipc((&node(1), ours), (&node(pid), theirs));
+        let why = |pid, ours: &GpuMeans, theirs: &GpuMeans| {
+            Obstacle::between((&node(1), ours), (&node(pid), theirs))
+        };
         assert_eq!(why(1, &a, &b), None);
-        assert!(why(2, &a, &b).unwrap().contains("process-id namespaces"));
+        assert_eq!(why(2, &a, &b), Some(Obstacle::Namespaces));
         assert_eq!(why(2, &fabric, &fabric), None);
-        assert!(why(2, &fabric, &no_channel).is_some());
-        assert!(why(1, &instance, &b).unwrap().contains("MIG"));
-        assert!(why(1, &closed, &b).unwrap().contains("exported"));
+        assert_eq!(why(2, &fabric, &no_channel), Some(Obstacle::Namespaces));
+        assert_eq!(why(1, &instance, &b), Some(Obstacle::Instance));
+        assert_eq!(why(1, &instance, &instance), None, "within one instance");
+        assert_eq!(why(1, &closed, &b), Some(Obstacle::NotExportable));
     }
+
+    fn side(gpus: &[Option<GpuMeans>]) -> Ability {
+        Ability { gpus: gpus.to_vec(), ..Ability::default() }
+    }
+
+    const ONE: [Pair; 1] = [Pair { rank: 0, peer: 0 }];
 
     #[test]
     fn the_explanation_names_namespaces_and_channels() {
-        let side = |gpu: GpuMeans| Ability { gpu: Some(gpu), ..Ability::default() };
-        let (ours, theirs) = (side(gpu("GPU-a")), side(gpu("GPU-b")));
-        let found = out_of_reach((&node(7), &ours), (&node(8), &theirs)).unwrap();
+        let (ours, theirs) = (side(&[Some(gpu("GPU-a"))]), side(&[Some(gpu("GPU-b"))]));
+        let found = out_of_reach((&node(7), &ours), (&node(8), &theirs), &ONE);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].title.contains("between the two GPUs cannot"), "{}", found[0].title);
+        let evidence = &found[0].evidence;
+        assert!(evidence[0].contains("initiator: pid namespace 7, GPU-a"), "{evidence:?}");
+        assert!(evidence[1].contains("IMEX channel not usable"), "{evidence:?}");
+        assert!(out_of_reach((&node(7), &ours), (&node(7), &theirs), &ONE).is_empty());
+        assert!(out_of_reach((&node(7), &ours), (&node(8), &side(&[None])), &ONE).is_empty());
+        assert!(out_of_reach((&node(7), &ours), (&node(8), &Ability::default()), &ONE).is_empty());
+    }
+
+    #[test]
+    fn of_several_ranks_those_are_named_that_cannot_with_the_reason_of_each() {
+        let instance = GpuMeans { uuid: "MIG-c".to_owned(), ..gpu("GPU-c") };
+        let closed = GpuMeans { exportable: false, ..gpu("GPU-d") };
+        let ours = side(&[Some(gpu("GPU-a")), Some(gpu("GPU-b")), Some(instance), Some(gpu("GPU-h"))]);
+        let theirs = side(&[Some(gpu("GPU-e")), Some(closed), Some(gpu("GPU-f")), Some(gpu("GPU-g"))]);
+        let pairs = [(0, 0), (1, 1), (2, 2), (3, 1)].map(|(rank, peer)| Pair { rank, peer });
+        let found = out_of_reach((&node(7), &ours), (&node(7), &theirs), &pairs);
+        let titles: Vec<&str> = found.iter().map(|finding| finding.title.as_str()).collect();
+        assert_eq!(titles.len(), 2, "{titles:?}");
+        assert!(titles[0].contains("GPUs of rank 2 cannot be used: a GPU instance (MIG)"), "{titles:?}");
+        assert!(titles[1].contains("GPUs of ranks 1 and 3 (with the target's 1) cannot"), "{titles:?}");
+        assert!(found[0].evidence[0].starts_with("initiator rank 2: ") && found[0].evidence.len() == 2);
         assert!(
-            found.evidence[0].contains("pid namespace 7")
-                && found.evidence[1].contains("IMEX channel not usable")
+            found[1].evidence[3].contains("target rank 1: ")
+                && found[1].evidence[3].contains("cannot be exported")
         );
-        assert!(out_of_reach((&node(7), &ours), (&node(7), &theirs)).is_none());
-        assert!(out_of_reach((&node(7), &ours), (&node(8), &Ability::default())).is_none());
+        assert!(found[0].next_step.contains("whole GPUs") && found[1].next_step.contains("--alloc"));
     }
 }

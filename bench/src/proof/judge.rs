@@ -127,6 +127,16 @@ pub(crate) struct CaseFacts<'a> {
     pub(crate) one_network: bool,
     /// The GPUs that the payload lies on.
     pub(crate) gpus: GpusOfSides,
+    /// The engines of the initiator's and of the target's rank.
+    pub(crate) engines: [EngineOfSide; 2],
+}
+
+/// The engine of a rank that is judged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EngineOfSide {
+    pub(crate) rank: u32,
+    /// The share of the payload between the readings that is this engine's own.
+    pub(crate) share: f64,
 }
 
 /// The GPU of each side; `None` for host memory.
@@ -134,6 +144,8 @@ pub(crate) struct CaseFacts<'a> {
 pub(crate) struct GpusOfSides {
     pub(crate) initiator: Option<GpuOfSide>,
     pub(crate) target: Option<GpuOfSide>,
+    /// Those of the initiator's and of the target's other ranks, each once.
+    pub(crate) others: [Vec<GpuOfSide>; 2],
 }
 
 /// A GPU that payload lies on.
@@ -175,9 +187,14 @@ struct Seen<'a> {
     side: &'static str,
     rdma: Vec<Flow<'a>>,
     net: Vec<Flow<'a>>,
+    /// Part of the payload on each, without what the links of other ranks' GPUs account for.
+    rdma_part: Option<f64>,
+    net_part: Option<f64>,
     nvlink: Vec<Flow<'a>>,
     pcie: Vec<Flow<'a>>,
-    /// Part of the payload in the engine's TCP connections.
+    /// Bytes of the payload that are its engine's own.
+    own_bytes: u64,
+    /// Part of them in the engine's TCP connections.
     connections: Option<f64>,
     /// The same of connections within the host, and their bytes.
     local: Option<(f64, u64)>,
@@ -216,11 +233,11 @@ pub(crate) fn judge(facts: &CaseFacts<'_>) -> Transport {
         evidence.extend(counter_evidence(side, facts));
     }
     let hidden = |side: &Seen<'_>| side.small || side.loud;
-    let rdma = told(&sides, |side| wire_part(&side.rdma), hidden);
+    let rdma = told(&sides, |side| side.rdma_part, hidden);
     // What is loud on the network does not cross the links of a GPU.
     let nvlink = told(&sides, |side| wire_part(&side.nvlink), |side| side.small);
     let pcie = told(&sides, |side| wire_part(&side.pcie), |side| side.small);
-    let connections = |side: &Seen<'_>| side.connections.or_else(|| wire_part(&side.net));
+    let connections = |side: &Seen<'_>| side.connections.or(side.net_part);
     // Connections are the engine's own, and so exact.
     let tcp = told(&sides, connections, |side| side.connections.is_none() && hidden(side));
     let said = row.map(|row| says(row, facts.gpus.is_one()));
@@ -386,7 +403,8 @@ fn wire_part(flows: &[Flow<'_>]) -> Option<f64> {
 fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4]) -> Seen<'a> {
     let receives = (facts.op == Op::Read) == (side == "initiator");
     let expected = expected_bytes(facts);
-    let gpu = if side == "initiator" { &facts.gpus.initiator } else { &facts.gpus.target };
+    let (gpu, number) =
+        if side == "initiator" { (&facts.gpus.initiator, 0) } else { (&facts.gpus.target, 1) };
     // Other GPUs have links too: what they carry is not this payload, and host memory has none.
     let is_ours = |counter: &Counter| match counter.kind {
         Kind::Nvlink | Kind::Pcie => gpu.as_ref().is_some_and(|gpu| gpu.uuid == owner(counter)),
@@ -407,24 +425,52 @@ fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4
     let mut net = of_kind(Kind::Net);
     net.retain(|flow| !below.contains(&flow.counter.device.as_str()));
     let background: f64 = net.iter().map(|flow| flow.background).sum();
-    let sockets = readings[2].sockets.zip(readings[3].sockets).filter(|_| facts.payload_bytes > 0);
-    let part = |bytes: u64| bytes as f64 / facts.payload_bytes as f64;
+    let EngineOfSide { rank, share } = facts.engines[number];
+    let told_apart = readings[2..].iter().all(|reading| reading.engines.len() > rank as usize);
+    let own_bytes = facts.payload_bytes as f64 * if told_apart { share } else { 1.0 };
+    let sockets = |reading: &Reading| reading.sockets_of(rank);
+    let sockets = sockets(&readings[2]).zip(sockets(&readings[3])).filter(|_| own_bytes > 0.0);
+    let part = |bytes: u64| bytes as f64 / own_bytes;
     let moved = |of: fn(&SocketBytes) -> [u64; 2]| {
         let (before, after) = sockets.map(|(before, after)| (of(&before), of(&after)))?;
         Some(after[usize::from(receives)].saturating_sub(before[usize::from(receives)]))
     };
     let connections = moved(|s| [s.sent, s.received]).map(part);
     let local = moved(|s| [s.local_sent, s.local_received]).map(|bytes| (part(bytes), bytes));
+    let nvlink = of_kind(Kind::Nvlink);
+    let of_links = |other: &GpuOfSide| {
+        let links = readings[3].counters.iter().filter(|c| c.kind == Kind::Nvlink && owner(c) == other.uuid);
+        let part: f64 = links.filter_map(|link| flow(link, readings, receives, facts)).map(|f| f.part).sum();
+        part.min(other.share)
+    };
+    let on_links: f64 = facts.gpus.others[number].iter().map(of_links).sum();
+    let own_share = gpu.as_ref().filter(|_| wire_part(&nvlink) >= Some(CARRIED)).map(|gpu| gpu.share);
+    let shared = |flows: &[Flow<'_>]| Some(of_shared(wire_part(flows)?, own_share, on_links));
     Seen {
         side,
+        rdma_part: shared(&rdma),
+        net_part: shared(&net),
+        own_bytes: own_bytes.round() as u64,
         rdma,
         net,
-        nvlink: of_kind(Kind::Nvlink),
+        nvlink,
         pcie: of_kind(Kind::Pcie),
         connections,
         local,
         small: expected < OWN_TALK,
         loud: background > expected * LOUD,
+    }
+}
+
+/// A part of the payload of all ranks that devices carried which they share, as one of what this rank may have moved there.
+/// `on_links` is what the links of other ranks' GPUs account for. `own_share` is this rank's share, where its own GPU's
+/// links account for it: then what is left to the others is taken off.
+fn of_shared(part: f64, own_share: Option<f64>, on_links: f64) -> f64 {
+    let rest = 1.0 - on_links;
+    match own_share {
+        Some(own) => (part - (rest - own).max(0.0)).max(0.0),
+        None if rest > IDLE => part / rest,
+        None => part,
     }
 }
 
@@ -568,7 +614,11 @@ fn counter_evidence(seen: &Seen<'_>, facts: &CaseFacts<'_>) -> Vec<Evidence> {
     evidence.extend(seen.connections.map(|part| Evidence {
         source: Source::TcpConnections,
         side: seen.side.to_owned(),
-        text: format!("the engine's TCP connections moved {}", percent(part)),
+        text: format!(
+            "the engine's TCP connections moved {:.1} % of its payload ({})",
+            part * 100.0,
+            ByteSize(seen.own_bytes)
+        ),
     }));
     let flows = || seen.rdma.iter().chain(&seen.nvlink).chain(&seen.pcie).chain(&seen.net);
     let still =

@@ -15,56 +15,57 @@ use crate::report::model::{CaseResult, Limit};
 /// Below this a path is worth a word where nothing else was asked for, in percent.
 const WARN_BELOW: u32 = 80;
 
-/// The limit of the path that carried a case. `copied` is the speed of a copy in memory, in bytes per second, where that
-/// was measured. `None` where nothing is known: an interface without a speed, a software adapter, an unknown wire.
+/// The limit of the path that carried a part of a case, between the `sides` of initiator and target. `copied` is the speed
+/// of a copy in memory, in bytes per second, where that was measured. `None` where nothing is known: an interface without a
+/// speed, a software adapter, an unknown wire.
 pub(crate) fn limit(
     transport: &Transport,
-    initiator: &Ability,
-    target: &Ability,
+    part: &Part,
+    sides: (&Ability, &Ability),
     copied: Option<f64>,
 ) -> Option<Limit> {
-    let of_side = |side: &str, ability: &Ability| -> Option<Option<Rate>> {
-        let devices: Vec<&str> = transport
-            .devices
-            .iter()
-            .filter(|device| device.side == side && device.bytes.is_some())
-            .map(|device| device.device.as_str())
-            .collect();
-        let gpu = ability.gpu.as_ref().map(|gpu| gpu.gpu_uuid.as_str());
-        match transport.class {
-            Class::Rdma => {
-                let ports = together(ability, &devices)?;
-                // What goes to or comes from a GPU crosses its PCIe link too.
-                let link = gpu.and_then(|gpu| ability.rates.get(&pcie(gpu)).cloned());
-                Some(ports.map(|ports| ports.or_slower(link)))
-            }
-            Class::Tcp => together(ability, &devices),
-            Class::Nvlink => Some(Some(ability.rates.get(&nvlinks(gpu?))?.clone())),
-            Class::PcieP2p => Some(Some(ability.rates.get(&pcie(gpu?))?.clone())),
-            Class::Shm | Class::Emulated | Class::Unknown => None,
-        }
+    let gpus = [sides.0.gpu(part.rank), sides.1.gpu(part.peer)];
+    let slower = |name: fn(&str) -> String| {
+        let [ours, theirs] = [(sides.0, gpus[0]), (sides.1, gpus[1])]
+            .map(|(side, gpu)| side.rates.get(&name(&gpu?.gpu_uuid)).cloned());
+        Some(ours?.or_slower(Some(theirs?)))
     };
-    let rate = if transport.class == Class::Shm {
-        let memory =
-            if initiator.gpu.is_some() { "within the GPU's memory" } else { "in host memory by one core" };
-        Rate {
-            bytes_per_s: copied?,
-            source: format!("a copy {memory}, of the same size up to 64 MiB, measured on the spot"),
+    let rate = match transport.class {
+        Class::Rdma => {
+            let links = [(sides.0, gpus[0]), (sides.1, gpus[1])]
+                .map(|(side, gpu)| side.rates.get(&pcie(&gpu?.gpu_uuid)).cloned());
+            // What goes to or comes from a GPU crosses its PCIe link too.
+            links.into_iter().fold(network(transport, sides)?, Rate::or_slower)
         }
-    } else {
-        let both = [of_side("initiator", initiator)?, of_side("target", target)?];
-        both.into_iter().flatten().min_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))?
+        Class::Tcp => network(transport, sides)?,
+        Class::Nvlink => slower(nvlinks)?,
+        Class::PcieP2p => slower(pcie)?,
+        Class::Shm => {
+            let memory =
+                if gpus[0].is_some() { "within the GPU's memory" } else { "in host memory by one core" };
+            Rate {
+                bytes_per_s: copied?,
+                source: format!("a copy {memory}, of the same size up to 64 MiB, measured on the spot"),
+            }
+        }
+        Class::Emulated | Class::Unknown => return None,
     };
     Some(Limit { bytes_per_s: rate.bytes_per_s, source: rate.source })
 }
 
+/// The slower side's network devices together.
+fn network(transport: &Transport, sides: (&Ability, &Ability)) -> Option<Rate> {
+    let of_side = |side: &str, ability: &Ability| {
+        let carried = transport.devices.iter().filter(|device| device.side == side && device.bytes.is_some());
+        together(ability, &carried.map(|device| device.device.as_str()).collect::<Vec<_>>())
+    };
+    let both = [of_side("initiator", sides.0)?, of_side("target", sides.1)?];
+    both.into_iter().flatten().min_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))
+}
+
 /// The limit of all parts of a case together; `None` where that of a part is not known, or where they went different
 /// ways. What parts share counts once: the ports of a host and the links of a GPU in one direction, the core of a rank.
-pub(crate) fn limit_of_all(
-    parts: &[(&Part, &CaseResult)],
-    initiator: &Ability,
-    target: &Ability,
-) -> Option<Limit> {
+pub(crate) fn limit_of_all(parts: &[(&Part, &CaseResult)], sides: (&Ability, &Ability)) -> Option<Limit> {
     let first = parts.first()?.1.transport.as_ref()?;
     let alike = |(_, result): &(&Part, &CaseResult)| {
         result.limit.is_some() && result.transport.as_ref().map(|t| t.class) == Some(first.class)
@@ -76,7 +77,7 @@ pub(crate) fn limit_of_all(
     for op in [Op::Read, Op::Write] {
         let same: Vec<&(&Part, &CaseResult)> = parts.iter().filter(|(part, _)| part.case.op == op).collect();
         if !same.is_empty() {
-            directions.push(one_way(&same, first.class, initiator, target)?);
+            directions.push(one_way(&same, first.class, sides)?);
         }
     }
     // One core copies both ways.
@@ -91,14 +92,9 @@ pub(crate) fn limit_of_all(
 }
 
 /// The limit of parts in one direction.
-fn one_way(
-    parts: &[&(&Part, &CaseResult)],
-    class: Class,
-    initiator: &Ability,
-    target: &Ability,
-) -> Option<Rate> {
-    let known = |of: &Limit| Rate { bytes_per_s: of.bytes_per_s, source: of.source.clone() };
+fn one_way(parts: &[&(&Part, &CaseResult)], class: Class, sides: (&Ability, &Ability)) -> Option<Rate> {
     if class == Class::Shm {
+        let known = |of: &Limit| Rate { bytes_per_s: of.bytes_per_s, source: of.source.clone() };
         let each = parts.iter().filter_map(|(_, result)| result.limit.as_ref().map(known));
         let source = each.clone().next()?.source;
         let ranks =
@@ -111,7 +107,7 @@ fn one_way(
     let links = |ability: &Ability, rank: fn(&Part) -> u32| -> Option<Rate> {
         let mut names: Vec<String> = Vec::new();
         for (part, _) in parts {
-            let gpu = ability.gpu_of_rank(rank(part))?;
+            let gpu = &ability.gpu(rank(part))?.gpu_uuid;
             let name = if class == Class::Nvlink { nvlinks(gpu) } else { pcie(gpu) };
             if !names.contains(&name) {
                 names.push(name);
@@ -122,18 +118,16 @@ fn one_way(
         let bytes_per_s = rates.iter().map(|rate| rate.bytes_per_s).sum();
         Some(Rate { bytes_per_s, source: sources.join(" and ") })
     };
-    let of_gpus = [links(initiator, |part| part.rank), links(target, |part| part.peer)];
+    let of_gpus = [links(sides.0, |part| part.rank), links(sides.1, |part| part.peer)];
     match class {
         Class::Nvlink | Class::PcieP2p => {
             let [ours, theirs] = of_gpus;
             Some(ours?.or_slower(theirs?.into()))
         }
         _ => {
-            let ports = |ability: &Ability| Ability { gpu: None, ..ability.clone() };
-            let transport = parts.first()?.1.transport.as_ref()?;
-            let network = limit(transport, &ports(initiator), &ports(target), None)?;
+            let network = network(parts.first()?.1.transport.as_ref()?, sides)?;
             let gpus = if class == Class::Rdma { of_gpus } else { [None, None] };
-            Some(gpus.into_iter().fold(known(&network), Rate::or_slower))
+            Some(gpus.into_iter().fold(network, Rate::or_slower))
         }
     }
 }
@@ -259,11 +253,20 @@ mod tests {
             ((*name).to_owned(), Rate { bytes_per_s: gb * 1e9, source: format!("rate of {name}") })
         };
         let gpu = gpu.then(|| GpuMeans { gpu_uuid: "GPU-a".to_owned(), ..GpuMeans::default() });
-        Ability { rates: rates.iter().map(rate).collect(), gpu, ..Ability::default() }
+        Ability { rates: rates.iter().map(rate).collect(), gpus: vec![gpu], ..Ability::default() }
+    }
+
+    fn part(rank: u32, op: Op) -> Part {
+        let case = Case { op, block_bytes: 4096, batch: 1, kv: None };
+        Part { rank, peer: rank, case, base: 0 }
+    }
+
+    fn of_first(transport: &Transport, sides: (&Ability, &Ability), copied: Option<f64>) -> Option<Limit> {
+        limit(transport, &part(0, Op::Read), sides, copied)
     }
 
     fn gb(transport: &Transport, initiator: &Ability, target: &Ability) -> Option<f64> {
-        limit(transport, initiator, target, Some(10e9)).map(|limit| limit.bytes_per_s / 1e9)
+        of_first(transport, (initiator, target), Some(10e9)).map(|limit| limit.bytes_per_s / 1e9)
     }
 
     #[test]
@@ -290,16 +293,33 @@ mod tests {
         let slow = node(&[("GPU-a nvlink", 53.0), ("GPU-a pcie", 31.5)], true);
         assert_eq!(gb(&carried(Class::Nvlink, &[]), &fast, &slow), Some(53.0));
         assert_eq!(gb(&carried(Class::PcieP2p, &[]), &fast, &slow), Some(31.5));
-        let shm = limit(&carried(Class::Shm, &[]), &node(&[], false), &node(&[], false), Some(10e9)).unwrap();
+        let bare = node(&[], false);
+        let shm = of_first(&carried(Class::Shm, &[]), (&bare, &bare), Some(10e9)).unwrap();
         assert!(shm.bytes_per_s == 10e9 && shm.source.contains("host memory"));
         assert!(
-            limit(&carried(Class::Shm, &[]), &fast, &fast, Some(1e12))
+            of_first(&carried(Class::Shm, &[]), (&fast, &fast), Some(1e12))
                 .unwrap()
                 .source
                 .contains("the GPU's memory")
         );
-        assert_eq!(limit(&carried(Class::Shm, &[]), &fast, &fast, None), None);
+        assert_eq!(of_first(&carried(Class::Shm, &[]), (&fast, &fast), None), None);
         assert_eq!(gb(&carried(Class::Unknown, &[]), &fast, &slow), None);
+    }
+
+    #[test]
+    fn each_rank_has_the_limit_of_its_own_gpus() {
+        let gpu = |uuid: &str| Some(GpuMeans { gpu_uuid: uuid.to_owned(), ..GpuMeans::default() });
+        let rates = [("GPU-a pcie", 63.0), ("GPU-b pcie", 31.5), ("a:1", 50.0)];
+        let side = |gpus: [&str; 2]| Ability { gpus: gpus.map(gpu).to_vec(), ..node(&rates, false) };
+        let (ours, theirs) = (side(["GPU-a", "GPU-b"]), side(["GPU-a", "GPU-a"]));
+        let of = |transport: &Transport, rank, peer| {
+            let part = Part { peer, ..part(rank, Op::Read) };
+            limit(transport, &part, (&ours, &theirs), None).map(|limit| limit.bytes_per_s / 1e9)
+        };
+        let (rail, pcie) = (carried(Class::Rdma, &[("initiator", "a:1")]), carried(Class::PcieP2p, &[]));
+        assert_eq!((of(&rail, 0, 0), of(&rail, 1, 1)), (Some(50.0), Some(31.5)));
+        assert_eq!((of(&pcie, 0, 1), of(&pcie, 1, 0)), (Some(63.0), Some(31.5)));
+        assert_eq!(of(&pcie, 2, 0), None, "a rank without a GPU");
     }
 
     #[test]
@@ -308,10 +328,6 @@ mod tests {
             let gpu = |uuid: &str| Some(GpuMeans { gpu_uuid: uuid.to_owned(), ..GpuMeans::default() });
             let rates = [("GPU-a nvlink", 50.0), ("GPU-b nvlink", 50.0), ("GPU-a pcie", 31.5), ("a:1", 40.0)];
             Ability { gpus: gpus.map(gpu).to_vec(), ..node(&rates, false) }
-        };
-        let part = |rank, op| {
-            let case = Case { op, block_bytes: 4096, batch: 1, kv: None };
-            Part { rank, peer: rank, case, base: 0 }
         };
         let together = |class, parts: &[Part], gpus: [&str; 2]| {
             let one = |op| {
@@ -322,7 +338,7 @@ mod tests {
             let results: Vec<CaseResult> = parts.iter().map(|part| one(part.case.op)).collect();
             let side = with(gpus);
             let all: Vec<(&Part, &CaseResult)> = parts.iter().zip(&results).collect();
-            limit_of_all(&all, &side, &side).map(|limit| limit.bytes_per_s / 1e9)
+            limit_of_all(&all, (&side, &side)).map(|limit| limit.bytes_per_s / 1e9)
         };
         let reads = [part(0, Op::Read), part(1, Op::Read)];
         let both = [part(0, Op::Read), part(0, Op::Write)];

@@ -4,6 +4,7 @@
 //! `cause` are pure functions over those values.
 
 mod ability;
+mod best;
 mod cause;
 mod class;
 pub(crate) mod counters;
@@ -20,6 +21,6 @@ pub(crate) use cause::{Setting, explain, rails, strict_doubt, two_copies, unprov
 pub(crate) use class::{Class, Expect};
 pub(crate) use expect::{Expected, Meets, expected, meets};
 pub(crate) use gpu::out_of_reach;
-pub(crate) use judge::{CaseFacts, DeviceShare, GpuOfSide, GpusOfSides, Transport, judge};
+pub(crate) use judge::{CaseFacts, DeviceShare, EngineOfSide, GpuOfSide, GpusOfSides, Transport, judge};
 pub(crate) use limit::{limit, limit_of_all, paths, too_slow};
 pub(crate) use ucx::trouble as logged;

@@ -7,6 +7,7 @@ mod cases;
 mod chart;
 mod nodes;
 mod plan;
+mod ranks;
 mod transport;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -79,6 +80,7 @@ fn one(stored: &Stored, several: bool) -> Markup {
     html! {
         @if several { h2.run { "Run " code { (result.run.id) } } }
         (cases::table(result))
+        (ranks::by_rank(result))
         (cases::distributions(result))
         (cases::where_the_time_goes(result))
         (cases::descriptors(result))

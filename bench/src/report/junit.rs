@@ -29,6 +29,9 @@ fn suite(result: &ResultFile) -> TestSuite {
         let mut row = TestCase::new(case.name.as_str(), outcome(result, case));
         row.set_classname(format!("kvwire.{}.{}", case.shape, case.op));
         row.set_time(Duration::from_nanos(case.wall_ns));
+        if !case.parts.is_empty() {
+            row.set_system_out(format!("by rank and direction:\n{}", super::table::parts(case).join("\n")));
+        }
         suite.add_test_case(row);
     }
     suite
@@ -93,6 +96,17 @@ mod tests {
         assert!(text.contains(r#"tests="5""#) && text.contains(r#"failures="0""#), "{text}");
         assert_eq!(text.matches("<testcase").count(), 5);
         assert!(text.contains(r#"name="READ 4 KiB x1""#), "{text}");
+    }
+
+    #[test]
+    fn each_rank_stands_in_the_output_of_its_case() {
+        let text = rendered(example::ranks());
+        let out =
+            text.split_once("<system-out>").and_then(|(_, rest)| rest.split_once("</system-out>")).unwrap().0;
+        assert_eq!(out.lines().count(), 4, "{out}");
+        assert!(out.contains("rank 1 - 1") && out.contains("GPU-b - MIG-d") && out.contains("tcp"), "{out}");
+        assert!(out.contains("doubt: counters cannot tell"), "{out}");
+        assert!(!rendered(example::passed()).contains("system-out"));
     }
 
     #[test]

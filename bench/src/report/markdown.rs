@@ -10,7 +10,7 @@ use super::model::{CaseResult, CaseStatus, Outcome, ResultFile};
 use super::read::Stored;
 use crate::measure::histogram::Distribution;
 use crate::measure::units::{count, gigabits_per_s, gigabytes_per_s, microseconds};
-use crate::proof::paths;
+use crate::proof::{Transport, paths, wire};
 
 /// All results, and the first against the others.
 pub(super) fn render(results: &[Stored]) -> String {
@@ -51,6 +51,7 @@ fn push_result(out: &mut String, result: &ResultFile) {
     out.push_str("|---|---|--:|--:|--:|--:|--:|--:|--:|\n");
     result.cases.iter().for_each(|case| push_case(out, case));
     out.push('\n');
+    push_parts(out, result);
     let paths = paths(&result.cases);
     paths.iter().for_each(|path| _ = writeln!(out, "- {}", plain(&path.to_string())));
     if !paths.is_empty() {
@@ -59,12 +60,16 @@ fn push_result(out: &mut String, result: &ResultFile) {
     push_findings(out, result);
 }
 
-fn push_case(out: &mut String, case: &CaseResult) {
-    let status = match case.status {
+fn ended(status: CaseStatus, reason: Option<&str>) -> String {
+    match status {
         CaseStatus::Pass => "ok".to_owned(),
-        CaseStatus::Fail => format!("**FAIL** {}", plain(case.reason.as_deref().unwrap_or_default())),
-        CaseStatus::NotRun => format!("not run: {}", plain(case.reason.as_deref().unwrap_or_default())),
-    };
+        CaseStatus::Fail => format!("**FAIL** {}", plain(reason.unwrap_or_default())),
+        CaseStatus::NotRun => format!("not run: {}", plain(reason.unwrap_or_default())),
+    }
+}
+
+fn push_case(out: &mut String, case: &CaseResult) {
+    let status = ended(case.status, case.reason.as_deref());
     let rate = |show: fn(f64) -> String| case.bandwidth_bytes_per_s.map_or("-".to_owned(), show);
     let time = |of: fn(&Distribution) -> Option<u64>| {
         case.total.as_ref().and_then(of).map_or("-".to_owned(), microseconds)
@@ -81,6 +86,41 @@ fn push_case(out: &mut String, case: &CaseResult) {
         time(|d| Some(d.max)),
         count(case.transfers)
     );
+}
+
+/// Each rank and direction of the cases that have several, folded away.
+fn push_parts(out: &mut String, result: &ResultFile) {
+    if result.cases.iter().all(|case| case.parts.is_empty()) {
+        return;
+    }
+    out.push_str("<details><summary>Each rank and direction by itself</summary>\n\n");
+    out.push_str("| case | rank | direction | GPUs | result | GB/s | p50 us | carried by |\n");
+    out.push_str("|---|---|---|---|---|--:|--:|---|\n");
+    for case in &result.cases {
+        for part in &case.parts {
+            let gpu = |gpu: &Option<String>| gpu.as_deref().map_or("host memory".to_owned(), plain);
+            let _ = writeln!(
+                out,
+                "| {} | {} to {} | {} | {} to {} | {} | {} | {} | {} |",
+                plain(&case.name),
+                part.rank,
+                part.target_rank,
+                part.op,
+                gpu(&part.gpu),
+                gpu(&part.target_gpu),
+                ended(part.status, part.reason.as_deref()),
+                part.bandwidth_bytes_per_s.map_or("-".to_owned(), gigabytes_per_s),
+                part.total.as_ref().map_or("-".to_owned(), |total| microseconds(total.p50)),
+                part.transport.as_ref().map_or("-".to_owned(), carried_by)
+            );
+        }
+    }
+    out.push_str("\n</details>\n\n");
+}
+
+fn carried_by(transport: &Transport) -> String {
+    let doubt = transport.doubt.as_ref().map_or(String::new(), |doubt| format!(" (doubt: {doubt})"));
+    plain(&format!("{}{doubt}", wire(transport)))
 }
 
 fn push_findings(out: &mut String, result: &ResultFile) {
@@ -173,6 +213,15 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("<details><summary>fail: WRITE 64 KiB x1"), "{text}");
+    }
+
+    #[test]
+    fn each_rank_is_a_row_of_a_table_of_its_own() {
+        let text = render(&[stored(example::ranks())]);
+        let row = "| READ 4 KiB x1 | 1 to 1 | READ | GPU-b to MIG-d | ok |";
+        let row = text.lines().find(|line| line.starts_with(row)).unwrap();
+        assert!(row.ends_with("| tcp (doubt: counters cannot tell) |"), "{row}");
+        assert!(!render(&[stored(example::passed())]).contains("by itself"));
     }
 
     #[test]

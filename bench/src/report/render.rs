@@ -68,7 +68,7 @@ fn rendered(args: &ReportArgs, terminal: &Terminal) -> Result<(), (Exit, String)
     let format = asked.or_else(|| args.file.as_deref().and_then(Format::of)).unwrap_or(Format::Text);
     let internal = |why: String| (Exit::Internal, format!("the report cannot be made: {why}"));
     let text = match format {
-        Format::Text => as_text(&results, args.file.is_none(), terminal),
+        Format::Text => as_text(&results, args.file.is_none(), args.output.verbose, terminal),
         Format::Html => html::render(&results),
         Format::Md => markdown::render(&results),
         Format::Csv => csv::render(&results),
@@ -86,9 +86,15 @@ fn rendered(args: &ReportArgs, terminal: &Terminal) -> Result<(), (Exit, String)
     }
 }
 
-fn as_text(results: &[Stored], to_terminal: bool, terminal: &Terminal) -> String {
+fn as_text(results: &[Stored], to_terminal: bool, verbose: bool, terminal: &Terminal) -> String {
     let (colour, width) =
         if to_terminal { (terminal.color_on_stdout(), terminal.width()) } else { (false, FILE_WIDTH) };
-    let one = |stored: &Stored| table::render(&stored.result, colour, width);
+    let one = |stored: &Stored| {
+        let mut text = table::render(&stored.result, colour, width);
+        if verbose {
+            text += &table::evidence(&stored.result, width);
+        }
+        text
+    };
     results.iter().map(one).collect::<Vec<_>>().join("\n")
 }

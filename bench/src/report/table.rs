@@ -21,7 +21,7 @@ use super::model::{CaseResult, CaseStatus, Outcome, Placement, Registration, Res
 use crate::measure::histogram::{P99_MIN_SAMPLES, P999_MIN_SAMPLES};
 use crate::measure::units::{ByteSize, count, time};
 use columns::Columns;
-pub(crate) use evidence::evidence;
+pub(crate) use evidence::{evidence, parts};
 use findings::push_findings;
 use text::{Paint, Tone, plain, push_wrapped};
 

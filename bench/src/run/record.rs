@@ -201,7 +201,7 @@ impl Record {
         match self.result.cases.get_mut(index) {
             Some(place) if place.status != CaseStatus::NotRun => place.absorb(case, at_ns),
             Some(place) => {
-                case.repetitions.push(case.repetition(at_ns));
+                case.begin_repetitions(at_ns);
                 *place = case;
             }
             None => {}

@@ -149,15 +149,26 @@ fn no_gpu(failure: &EngineFailure) -> Option<String> {
     failure.reported().filter(|error| error.kind == ErrorKind::Gpu).map(|error| error.message.clone())
 }
 
-/// What a reader should know about where a side's payload lies. What is so for several ranks is told once.
+/// What a reader should know about where a side's payload lies. What is so for several ranks is told once, with the ranks
+/// where it is not so for all.
 pub(super) fn judge(side: &str, placements: &[Placement]) -> Vec<Finding> {
-    let mut found: Vec<Finding> = Vec::new();
-    for finding in placements.iter().flat_map(|placement| of_one(side, placement)) {
-        if !found.iter().any(|known| known.title == finding.title) {
-            found.push(finding);
+    let mut found: Vec<(Finding, Vec<String>)> = Vec::new();
+    for (rank, placement) in placements.iter().enumerate() {
+        for finding in of_one(side, placement) {
+            match found.iter_mut().find(|(known, _)| known.title == finding.title) {
+                Some((_, ranks)) => ranks.push(rank.to_string()),
+                None => found.push((finding, vec![rank.to_string()])),
+            }
         }
     }
-    found
+    let named =
+        |(finding, ranks): (Finding, Vec<String>)| {
+            let some = ranks.len() < placements.len();
+            finding.evidence(some.then(|| {
+                format!("so for {} of {} ranks: {}", ranks.len(), placements.len(), ranks.join(", "))
+            }))
+        };
+    found.into_iter().map(named).collect()
 }
 
 fn of_one(side: &str, placement: &Placement) -> Vec<Finding> {
@@ -225,4 +236,38 @@ fn elsewhere(side: &str, placement: &Placement) -> Option<Finding> {
             .evidence(["most pages of the pool in /proc/self/numa_maps".to_owned()])
             .next_step("see that the node has free memory (numactl --hardware), and that the container may use it (cpuset.mems)"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::AllocKind;
+    use crate::report::model::GpuUsed;
+
+    fn placement(process_export: &str) -> Placement {
+        let gpu = GpuUsed {
+            name: "GPU".to_owned(),
+            uuid: "GPU-a".to_owned(),
+            gpu_uuid: "GPU-a".to_owned(),
+            pci: "0000:17:00.0".to_owned(),
+            driver_cuda: "12.8".to_owned(),
+            alloc: AllocKind::Malloc,
+            dma_buf: YES.to_owned(),
+            process_export: process_export.to_owned(),
+            process_export_means: "legacy IPC handle".to_owned(),
+            without_kernels: None,
+        };
+        Placement { gpu: Some(gpu), ..Placement::default() }
+    }
+
+    #[test]
+    fn what_is_so_for_some_ranks_names_them() {
+        let (good, bad) = (placement(YES), placement("no: refused"));
+        let found = judge("target", &[good.clone(), bad.clone(), bad.clone()]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].evidence.last().map(String::as_str), Some("so for 2 of 3 ranks: 1, 2"));
+        let all = judge("target", &[bad.clone(), bad]);
+        assert!(!all[0].evidence.iter().any(|line| line.contains("ranks")), "{all:?}");
+        assert!(judge("target", &[good]).is_empty());
+    }
 }

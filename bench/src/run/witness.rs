@@ -1,8 +1,8 @@
 //! The witness of a run: reads counters around each timed loop on both sides, takes UCX's tables from the engine's
 //! log, and has the class of wire judged.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use checks::{Finding, Node, Status};
@@ -17,9 +17,9 @@ use crate::plan::{Part, Plan};
 use crate::proof::counters::{Reading, Sources};
 use crate::proof::ucx::{Trouble, findings};
 use crate::proof::{
-    Ability, CaseFacts, Class, Expected, GpuOfSide, GpusOfSides, Meets, Setting, Transport, expected,
-    explain, judge, limit, limit_of_all, meets, out_of_reach, rails, strict_doubt, too_slow, two_copies,
-    unproven, unusable_ports,
+    Ability, CaseFacts, Class, EngineOfSide, Expected, GpuOfSide, GpusOfSides, Meets, Setting, Transport,
+    expected, explain, judge, limit, limit_of_all, meets, out_of_reach, rails, strict_doubt, too_slow,
+    two_copies, unproven, unusable_ports,
 };
 use crate::report::model::{CaseResult, CaseStatus, Limit, MeasuredPart, Placement};
 
@@ -162,9 +162,11 @@ impl Witness {
         let (Some(initiator), Some(target)) = (nodes.initiator.clone(), nodes.target.clone()) else {
             return Err(out_of_order());
         };
-        let expected = expected(plan.expect, (&initiator, &ours.ability), (&target, &theirs.ability));
+        let (here, there) = ((&initiator, &ours.ability), (&target, &theirs.ability));
+        let pairs = plan.pairs();
+        let expected = expected(plan.expect, here, there, &pairs);
         let mut found = unusable_ports(&expected, &ours.ability, &theirs.ability);
-        found.extend(out_of_reach((&initiator, &ours.ability), (&target, &theirs.ability)));
+        found.extend(out_of_reach(here, there, &pairs));
         for (side, node, ability) in
             [("initiator", &initiator, &ours.ability), ("target", &target, &theirs.ability)]
         {
@@ -237,7 +239,7 @@ impl Witness {
         let case = &part.case;
         let same: Vec<&Moved> = moved.iter().filter(|moved| moved.part.case.op == case.op).collect();
         let payload_bytes = same.iter().map(|moved| moved.bytes).sum();
-        let (initiator, target) = (means.initiator.of_rank(part.rank), means.target.of_rank(part.peer));
+        let (initiator, target) = (&means.initiator.of_rank(part.rank), &means.target.of_rank(part.peer));
         let (transport, row) = engine.with_ucx_log(|log| {
             let table = log.table(case.op.ucx_name());
             let operation_bytes = match result.descriptors.posted {
@@ -256,14 +258,16 @@ impl Witness {
                 target: self.target.as_slice().try_into().ok(),
                 one_network: means.one_network,
                 gpus: means.gpus(part, &same, payload_bytes),
+                engines: engines(part, &same, payload_bytes),
             };
             (judge(&facts), table.and_then(|table| table.row(operation_bytes)).cloned())
         });
-        let setting =
-            Setting { initiator: &initiator, target: &target, given: &plan.ucx_env, logged: &logged };
-        let verdict = meets(&transport, &means.expected);
+        let gpu = initiator.gpu(part.rank);
+        let setting = Setting { initiator, target, given: &plan.ucx_env, logged: &logged, op: case.op, gpu };
+        let expected = means.expected.of(part.pair());
+        let verdict = meets(&transport, &expected);
         let found = match verdict {
-            Meets::Below => Some(explain(name, &means.expected, &transport, &setting)),
+            Meets::Below => Some(explain(name, &expected, &transport, &setting)),
             Meets::Unknown => Some(unproven(name, &transport, &setting)),
             Meets::Yes | Meets::Anything => doubtful(name, &transport),
         };
@@ -274,7 +278,8 @@ impl Witness {
         }
         if result.status == CaseStatus::Pass {
             let copied = self.copied(supervisor, part, &transport).await?;
-            result.limit = limit(&transport, &initiator, &target, copied);
+            let sides = self.means.as_ref().map(|means| (&means.initiator, &means.target));
+            result.limit = sides.and_then(|sides| limit(&transport, part, sides, copied));
         }
         result.transport = Some(Transport { meets_expectation: verdict.stated(), ..transport });
         Ok(())
@@ -284,7 +289,7 @@ impl Witness {
     pub(super) fn limit_of_all(&self, parts: &[MeasuredPart]) -> Option<Limit> {
         let means = self.means.as_ref()?;
         let parts: Vec<(&Part, &CaseResult)> = parts.iter().map(|m| (&m.part, &m.result)).collect();
-        limit_of_all(&parts, &means.initiator, &means.target)
+        limit_of_all(&parts, (&means.initiator, &means.target))
     }
 
     /// How fast memory copies what one transfer moves, where that is what bounds a part. Each size is measured once, by all
@@ -367,17 +372,45 @@ fn doubtful(case: &str, transport: &Transport) -> Option<Finding> {
 impl Means {
     /// The GPUs of a part, and which share of the payload of all parts in its direction, `moved`, each of them moves.
     fn gpus(&self, part: &Part, moved: &[&Moved], payload_bytes: u64) -> GpusOfSides {
-        let of_side = |side: &'_ Ability, rank: u32, of: fn(&Part) -> u32| {
-            let uuid = side.gpu_of_rank(rank)?;
-            let on_it = moved.iter().filter(|moved| side.gpu_of_rank(of(&moved.part)) == Some(uuid));
-            let bytes: u64 = on_it.map(|moved| moved.bytes).sum();
-            Some(GpuOfSide { uuid: uuid.to_owned(), share: bytes as f64 / payload_bytes.max(1) as f64 })
+        let on = |side: &Ability, uuid: &str, of: fn(&Part) -> u32| GpuOfSide {
+            uuid: uuid.to_owned(),
+            share: share(moved, |part| uuid_of(side, of(part)) == Some(uuid), payload_bytes),
         };
+        let others = |side: &Ability, rank: u32, of: fn(&Part) -> u32| {
+            let own = uuid_of(side, rank);
+            let all: BTreeSet<&str> =
+                moved.iter().filter_map(|moved| uuid_of(side, of(&moved.part))).collect();
+            all.into_iter().filter(|uuid| Some(*uuid) != own).map(|uuid| on(side, uuid, of)).collect()
+        };
+        let ours: fn(&Part) -> u32 = |part| part.rank;
+        let theirs: fn(&Part) -> u32 = |part| part.peer;
+        let Self { initiator, target, .. } = self;
         GpusOfSides {
-            initiator: of_side(&self.initiator, part.rank, |part| part.rank),
-            target: of_side(&self.target, part.peer, |part| part.peer),
+            initiator: uuid_of(initiator, part.rank).map(|uuid| on(initiator, uuid, ours)),
+            target: uuid_of(target, part.peer).map(|uuid| on(target, uuid, theirs)),
+            others: [others(initiator, part.rank, ours), others(target, part.peer, theirs)],
         }
     }
+}
+
+/// The engines of a part, and which share of the payload of all parts in its direction each of them moves.
+fn engines(part: &Part, moved: &[&Moved], payload_bytes: u64) -> [EngineOfSide; 2] {
+    let own = |rank, of: fn(&Part) -> u32| EngineOfSide {
+        rank,
+        share: share(moved, |other| of(other) == rank, payload_bytes),
+    };
+    [own(part.rank, |part| part.rank), own(part.peer, |part| part.peer)]
+}
+
+/// The whole GPU of a rank, as `GPU-…`.
+fn uuid_of(side: &Ability, rank: u32) -> Option<&str> {
+    side.gpu(rank).map(|gpu| gpu.gpu_uuid.as_str())
+}
+
+/// The share of a payload that some of its parts moved.
+fn share(moved: &[&Moved], some: impl Fn(&Part) -> bool, payload_bytes: u64) -> f64 {
+    let bytes: u64 = moved.iter().filter(|moved| some(&moved.part)).map(|moved| moved.bytes).sum();
+    bytes as f64 / payload_bytes.max(1) as f64
 }
 
 fn one_network(a: &Node, b: &Node) -> bool {

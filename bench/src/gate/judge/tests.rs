@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::gate::metric::Metric;
 use crate::gate::thresholds::parse;
 use crate::report::model::{ResultFile, example};
 
@@ -77,10 +78,7 @@ fn a_slow_run_that_had_no_processor_is_neither_passed_nor_failed() {
 #[test]
 fn a_significant_change_within_the_tolerance_passes() {
     let gate = outcome(result(10, 0.0), result(10, 0.03));
-    assert!(
-        gate.comparisons.iter().all(|c| c.p < 1e-3 || c.metric == crate::gate::metric::Metric::P99),
-        "{gate:#?}"
-    );
+    assert!(gate.comparisons.iter().all(|c| c.p < 1e-3 || c.metric == Metric::P99), "{gate:#?}");
     assert_gate(&gate, Outcome::Trusted, Exit::Trusted, "");
 }
 
@@ -157,4 +155,58 @@ fn a_tolerance_of_the_thresholds_replaces_the_default() {
     let thresholds = parse("t", rules).unwrap();
     let gate = judge(&stored(result(10, 0.0)), &stored(result(10, 0.2)), Some(&thresholds), &PLAIN);
     assert_eq!(gate.outcome, Outcome::Trusted, "{gate:#?}");
+}
+
+/// One case of eight ranks, each at a bandwidth that the table of rounds and ranks gives, in shares of the usual one.
+fn of_ranks(rate: impl Fn(usize, usize) -> f64) -> ResultFile {
+    let mut result = example::ranks();
+    let case = &mut result.cases[0];
+    let part = case.parts[0].clone();
+    case.begin_repetitions(0);
+    let round = case.repetitions[0].clone();
+    let usual = round.bandwidth_bytes_per_s.unwrap();
+    let bandwidth = |round: usize| (0..8).map(|rank| rate(round, rank)).sum::<f64>() / 8.0 * usual;
+    let with = |value: f64| {
+        let mut one = round.clone();
+        one.bandwidth_bytes_per_s = Some(value);
+        one
+    };
+    case.repetitions = (0..10).map(|round| with(bandwidth(round))).collect();
+    let of_rank = |rank: usize| {
+        let repetitions = (0..10).map(|round| with(rate(round, rank) * usual / 8.0)).collect();
+        crate::report::model::PartResult { rank: rank as u32, repetitions, ..part.clone() }
+    };
+    case.parts = (0..8).map(of_rank).collect();
+    result
+}
+
+/// A tenth of a percent between rounds, and a tenth between ranks.
+fn usual(round: usize, rank: usize) -> f64 {
+    (1.0 + 0.001 * ((round * 7 + rank * 3) % 10) as f64) * (1.0 + 0.0125 * rank as f64)
+}
+
+#[test]
+fn one_slow_rank_that_hides_in_the_sum_fails_the_gate_and_is_named() {
+    let slow = of_ranks(|round, rank| usual(round, rank) * if rank == 5 { 0.7 } else { 1.0 });
+    let gate = outcome(of_ranks(usual), slow);
+    assert_gate(&gate, Outcome::NotTrusted, Exit::NotTrusted, "slowest rank went from");
+    let worse: Vec<_> = gate.comparisons.iter().filter(|c| c.judgement == Judgement::Worse).collect();
+    assert_eq!(worse.len(), 1, "the sum is within the tolerance: {gate:#?}");
+    let evidence = &gate.findings.iter().find(|f| f.id == "gate-regression").unwrap().evidence;
+    assert!(evidence[1].contains("the slowest of 10 timed loops: rank 5 in 10"), "{evidence:?}");
+}
+
+#[test]
+fn ranks_that_change_places_are_no_regression() {
+    let turned = of_ranks(|round, rank| usual(round, 7 - rank));
+    assert_gate(&outcome(of_ranks(usual), turned), Outcome::Trusted, Exit::Trusted, "");
+    let mut older = of_ranks(usual);
+    older.cases[0].parts.iter_mut().for_each(|part| part.repetitions.clear());
+    let gate = outcome(older, of_ranks(usual));
+    assert_gate(&gate, Outcome::Trusted, Exit::Trusted, "");
+    assert!(gate.comparisons.iter().all(|c| c.metric != Metric::SlowestRank), "{gate:#?}");
+    assert!(
+        gate.findings.iter().any(|f| f.status == Status::Warn && f.title.contains("slowest rank")),
+        "{gate:#?}"
+    );
 }

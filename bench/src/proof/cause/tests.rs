@@ -34,13 +34,13 @@ fn carried(class: Class, over: Option<Class>, devices: &[(&str, f64)]) -> Transp
 }
 
 fn rdma() -> Expected {
-    Expected { asked: Expect::Rdma, class: Some(Class::Rdma), why: "asked for".to_owned() }
+    Expected { asked: Expect::Rdma, class: Some(Class::Rdma), why: "asked for".to_owned(), ranks: Vec::new() }
 }
 
 /// The title of the finding when tcp carried the bytes of a run with these means.
 fn told(initiator: &Ability, target: &Ability, given: &[(&str, &str)], logged: &[Finding]) -> Finding {
     let given = given.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let setting = Setting { initiator, target, given: &given, logged };
+    let setting = Setting { initiator, target, given: &given, logged, op: Op::Read, gpu: None };
     explain("READ 4 KiB x1", &rdma(), &carried(Class::Tcp, None, &[("eth0", 100.0)]), &setting)
 }
 
@@ -96,11 +96,17 @@ fn a_variable_of_the_targets_own_environment_counts_too() {
 
 #[test]
 fn shared_memory_is_left_out_by_lists_that_name_only_self() {
-    let shm = Expected { asked: Expect::Auto, class: Some(Class::Shm), why: "one host".to_owned() };
+    let shm = Expected {
+        asked: Expect::Auto,
+        class: Some(Class::Shm),
+        why: "one host".to_owned(),
+        ranks: Vec::new(),
+    };
     let none = Ability::default();
     for (list, left_out) in [("tcp,self", true), ("^sm", true), ("tcp,cma", false), ("all", false)] {
         let given = BTreeMap::from([("UCX_TLS".to_owned(), list.to_owned())]);
-        let setting = Setting { initiator: &none, target: &none, given: &given, logged: &[] };
+        let setting =
+            Setting { initiator: &none, target: &none, given: &given, logged: &[], op: Op::Read, gpu: None };
         let finding = explain("x", &shm, &carried(Class::Tcp, None, &[]), &setting);
         assert_eq!(finding.title.contains("leaves shm out"), left_out, "{list}: {}", finding.title);
     }
@@ -109,7 +115,8 @@ fn shared_memory_is_left_out_by_lists_that_name_only_self() {
 #[test]
 fn one_of_two_rails_is_a_finding_and_two_of_two_is_none() {
     let (ours, given) = (healthy(), BTreeMap::new());
-    let setting = Setting { initiator: &ours, target: &ours, given: &given, logged: &[] };
+    let setting =
+        Setting { initiator: &ours, target: &ours, given: &given, logged: &[], op: Op::Read, gpu: None };
     let found = |devices: &[(&str, f64)], row: Option<&Row>| {
         rails("x", &carried(Class::Rdma, None, devices), row, &setting).map(|finding| finding.title)
     };
@@ -159,7 +166,12 @@ fn two_copies_of_ucx_are_a_failure_with_both_paths() {
 #[test]
 fn ports_that_cannot_be_used_are_a_warning_where_tcp_is_what_remains() {
     let down = with_ports(&[port("rxe0:1", "1: DOWN", true)]);
-    let tcp = Expected { asked: Expect::Auto, class: Some(Class::Tcp), why: "two hosts".to_owned() };
+    let tcp = Expected {
+        asked: Expect::Auto,
+        class: Some(Class::Tcp),
+        why: "two hosts".to_owned(),
+        ranks: Vec::new(),
+    };
     let found = unusable_ports(&tcp, &down, &healthy());
     assert_eq!(found.len(), 1);
     assert!(found[0].evidence[0].contains("rxe0:1 is 1: DOWN"));
@@ -169,7 +181,8 @@ fn ports_that_cannot_be_used_are_a_warning_where_tcp_is_what_remains() {
 #[test]
 fn a_silenced_log_is_named_where_the_class_is_unknown() {
     let (none, given) = (Ability::default(), BTreeMap::from([("UCX_PROTO_INFO".to_owned(), "n".to_owned())]));
-    let setting = Setting { initiator: &none, target: &none, given: &given, logged: &[] };
+    let setting =
+        Setting { initiator: &none, target: &none, given: &given, logged: &[], op: Op::Read, gpu: None };
     let finding = unproven("x", &carried(Class::Unknown, None, &[]), &setting);
     assert!(finding.next_step.contains("UCX_PROTO_INFO"));
     assert_eq!(finding.status, Status::Unknown);
@@ -178,28 +191,36 @@ fn a_silenced_log_is_named_where_the_class_is_unknown() {
 #[test]
 fn a_read_between_gpus_without_nvlink_needs_a_switch_of_ucx() {
     let gpu = |links_up| crate::proof::gpu::GpuMeans { links_up, ..Default::default() };
-    let side = |links_up| Ability { gpus: vec![Some(gpu(links_up))], ..Ability::default() };
-    let told = |case: &str, links_up: Option<u32>, given: &[(&str, &str)]| {
+    let none = Ability::default();
+    let told = |op: Op, links_up: Option<u32>, given: &[(&str, &str)]| {
         let given = given.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let ability = side(links_up);
-        let setting = Setting { initiator: &ability, target: &ability, given: &given, logged: &[] };
-        let expected =
-            Expected { asked: Expect::Auto, class: Some(Class::PcieP2p), why: "two GPUs".to_owned() };
-        explain(case, &expected, &carried(Class::Emulated, Some(Class::Tcp), &[]), &setting)
+        let gpu = gpu(links_up);
+        let setting =
+            Setting { initiator: &none, target: &none, given: &given, logged: &[], op, gpu: Some(&gpu) };
+        let expected = Expected {
+            asked: Expect::Auto,
+            class: Some(Class::PcieP2p),
+            why: "two GPUs".to_owned(),
+            ranks: Vec::new(),
+        };
+        explain(
+            "READ+WRITE 4 KiB x1, rank 1",
+            &expected,
+            &carried(Class::Emulated, Some(Class::Tcp), &[]),
+            &setting,
+        )
     };
-    let finding = told("READ 4 KiB x1", Some(0), &[]);
+    let finding = told(Op::Read, Some(0), &[]);
     assert!(finding.title.contains("does not READ between GPUs without NVLink"), "{}", finding.title);
     assert!(finding.next_step.contains("UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on"), "{}", finding.next_step);
     let switch = "UCX_CUDA_IPC_ENABLE_GET_ZCOPY";
-    for (case, links, given) in [
-        ("WRITE 4 KiB x1", Some(0), &[][..]),
-        ("READ 4 KiB x1", Some(4), &[]),
-        ("READ 4 KiB x1", Some(0), &[(switch, "on")]),
-    ] {
-        let finding = told(case, links, given);
-        assert!(finding.title.contains("cause was not found"), "{case}: {}", finding.title);
+    for (op, links, given) in
+        [(Op::Write, Some(0), &[][..]), (Op::Read, Some(4), &[]), (Op::Read, Some(0), &[(switch, "on")])]
+    {
+        let finding = told(op, links, given);
+        assert!(finding.title.contains("cause was not found"), "{op}: {}", finding.title);
     }
-    assert!(told("READ x", Some(0), &[("UCX_TLS", "tcp,cuda_copy")]).title.contains("leaves cuda_ipc out"));
+    assert!(told(Op::Read, Some(0), &[("UCX_TLS", "tcp,cuda_copy")]).title.contains("leaves cuda_ipc out"));
 }
 
 #[test]
@@ -211,7 +232,14 @@ fn gpu_memory_that_rdma_only_reaches_through_the_host_is_gpudirect_that_is_missi
     };
     let told = |class, over, ability: &Ability, given: &[(&str, &str)]| {
         let given = given.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let setting = Setting { initiator: ability, target: ability, given: &given, logged: &[] };
+        let setting = Setting {
+            initiator: ability,
+            target: ability,
+            given: &given,
+            logged: &[],
+            op: Op::Read,
+            gpu: None,
+        };
         explain("READ 4 KiB x1", &rdma(), &carried(class, over, &[]), &setting)
     };
     let (bare, emulated) = (side(None), (Class::Emulated, Some(Class::Rdma)));
@@ -230,7 +258,14 @@ fn gpu_memory_that_rdma_only_reaches_through_the_host_is_gpudirect_that_is_missi
 #[test]
 fn network_interfaces_in_the_list_of_devices_are_no_rails() {
     let (ability, given) = (healthy(), [("UCX_NET_DEVICES".to_owned(), "mlx5_0:1,eth0".to_owned())].into());
-    let setting = Setting { initiator: &ability, target: &ability, given: &given, logged: &[] };
+    let setting = Setting {
+        initiator: &ability,
+        target: &ability,
+        given: &given,
+        logged: &[],
+        op: Op::Read,
+        gpu: None,
+    };
     let one = carried(Class::Rdma, None, &[("mlx5_0:1", 100.0)]);
     assert!(rails("x", &one, None, &setting).is_none());
     let given = [("UCX_NET_DEVICES".to_owned(), "mlx5_0,mlx5_1:1".to_owned())].into();

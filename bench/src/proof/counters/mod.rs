@@ -67,6 +67,19 @@ pub(crate) struct SocketBytes {
     pub(crate) connections: u32,
 }
 
+impl SocketBytes {
+    /// Both together.
+    fn and(self, other: Self) -> Self {
+        Self {
+            sent: self.sent.saturating_add(other.sent),
+            received: self.received.saturating_add(other.received),
+            local_sent: self.local_sent.saturating_add(other.local_sent),
+            local_received: self.local_received.saturating_add(other.local_received),
+            connections: self.connections.saturating_add(other.connections),
+        }
+    }
+}
+
 /// Everything that was read at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reading {
@@ -75,6 +88,9 @@ pub(crate) struct Reading {
     pub(crate) counters: Vec<Counter>,
     /// `None` where the kernel does not tell.
     pub(crate) sockets: Option<SocketBytes>,
+    /// The same of each engine by itself, in their order; empty where the kernel does not tell.
+    #[serde(default)]
+    pub(crate) engines: Vec<SocketBytes>,
     /// The longest time for which a device repeats an old value, in ms.
     pub(crate) cached_ms: u64,
 }
@@ -106,12 +122,18 @@ impl Sources {
         if let Some(gpus) = &self.gpus {
             counters.extend(gpu::counters(gpus.as_ref()));
         }
-        let sockets = sockets::read(&self.proc, engines);
-        Reading { at_ns: now_ns(), counters, sockets, cached_ms }
+        let of_each = sockets::read(&self.proc, engines).unwrap_or_default();
+        let sockets = of_each.iter().copied().reduce(SocketBytes::and);
+        Reading { at_ns: now_ns(), counters, sockets, engines: of_each, cached_ms }
     }
 }
 
 impl Reading {
+    /// The connections of the engine of a rank; those of all engines where they are not told apart.
+    pub(crate) fn sockets_of(&self, rank: u32) -> Option<SocketBytes> {
+        self.engines.get(rank as usize).copied().or(self.sockets)
+    }
+
     /// How long to wait after this reading so that the next one is no repetition.
     pub(crate) fn settle_time(&self) -> Duration {
         let age = Duration::from_nanos(now_ns().saturating_sub(self.at_ns));

@@ -41,27 +41,21 @@ const DIAG_MSG: usize = 72;
 const ACKED_AT: usize = 120;
 const RECEIVED_AT: usize = 128;
 
-/// Sums over the connections of all `pids`; `None` when the kernel does not tell, or there is no process.
-pub(super) fn read(proc: &Path, pids: &[u32]) -> Option<SocketBytes> {
-    if pids.is_empty() {
-        return None;
-    }
-    let of_each: Vec<BTreeSet<u64>> = pids.iter().map(|pid| inodes(proc, *pid)).collect::<Option<_>>()?;
-    let inodes: BTreeSet<u64> = of_each.into_iter().flatten().collect();
-    let mut sum = SocketBytes::default();
+/// The connections of each of these processes together; `None` when the kernel does not tell.
+pub(super) fn read(proc: &Path, pids: &[u32]) -> Option<Vec<SocketBytes>> {
+    let inodes: Vec<BTreeSet<u64>> = pids.iter().map(|pid| inodes(proc, *pid)).collect::<Option<_>>()?;
+    let mut of_each = vec![SocketBytes::default(); pids.len()];
     for family in [AF_INET, AF_INET6] {
+        if pids.is_empty() {
+            break;
+        }
         let all = dump(family)?;
-        for connection in all.iter().filter(|c| inodes.contains(&u64::from(c.inode))) {
-            sum.sent = sum.sent.saturating_add(connection.sent);
-            sum.received = sum.received.saturating_add(connection.received);
-            if connection.local {
-                sum.local_sent = sum.local_sent.saturating_add(connection.sent);
-                sum.local_received = sum.local_received.saturating_add(connection.received);
-            }
-            sum.connections = sum.connections.saturating_add(1);
+        for (sum, inodes) in of_each.iter_mut().zip(&inodes) {
+            let own = all.iter().filter(|connection| inodes.contains(&u64::from(connection.inode)));
+            *sum = own.map(Connection::bytes).fold(*sum, SocketBytes::and);
         }
     }
-    Some(sum)
+    Some(of_each)
 }
 
 /// Inodes of the sockets that a process holds.
@@ -78,6 +72,19 @@ struct Connection {
     sent: u64,
     received: u64,
     local: bool,
+}
+
+impl Connection {
+    fn bytes(&self) -> SocketBytes {
+        let local = |bytes: u64| if self.local { bytes } else { 0 };
+        SocketBytes {
+            sent: self.sent,
+            received: self.received,
+            local_sent: local(self.sent),
+            local_received: local(self.received),
+            connections: 1,
+        }
+    }
 }
 
 fn dump(family: u8) -> Option<Vec<Connection>> {
@@ -181,11 +188,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut theirs, _) = listener.accept().unwrap();
-        let before = read(proc, &[std::process::id()]).unwrap();
+        let before = read(proc, &[std::process::id()]).unwrap()[0];
         ours.write_all(&[7; 50_000]).unwrap();
         let mut taken = vec![0; 50_000];
         theirs.read_exact(&mut taken).unwrap();
-        let after = read(proc, &[std::process::id()]).unwrap();
+        let after = read(proc, &[std::process::id()]).unwrap()[0];
         // Other tests of this process may move bytes meanwhile, never fewer.
         assert!(after.received - before.received >= 50_000, "{before:?} {after:?}");
         assert!(after.local_received - before.local_received >= 50_000, "{before:?} {after:?}");
@@ -196,7 +203,7 @@ mod tests {
     fn a_process_that_is_gone_has_no_sockets_to_count() {
         assert_eq!(read(Path::new("/proc"), &[u32::MAX]), None);
         assert_eq!(read(Path::new("/no/such/proc"), &[1]), None);
-        assert_eq!(read(Path::new("/proc"), &[]), None);
+        assert_eq!(read(Path::new("/proc"), &[]), Some(Vec::new()));
     }
 
     proptest::proptest! {

@@ -4,8 +4,9 @@ use super::*;
 
 fn gpus(initiator: &str, target: &str) -> GpusOfSides {
     let whole = |uuid: &str| Some(GpuOfSide { uuid: uuid.to_owned(), share: 1.0 });
-    GpusOfSides { initiator: whole(initiator), target: whole(target) }
+    GpusOfSides { initiator: whole(initiator), target: whole(target), ..GpusOfSides::default() }
 }
+const WHOLE: EngineOfSide = EngineOfSide { rank: 0, share: 1.0 };
 const PAYLOAD: u64 = 100 << 20;
 const TRANSFERS: u64 = 100;
 
@@ -56,6 +57,7 @@ fn readings(devices: &[Device], connections: Option<u64>) -> [Reading; 4] {
             local_sent: if within { bytes * moved } else { 0 },
             local_received: if within { bytes * moved } else { 0 },
         }),
+        engines: Vec::new(),
         cached_ms: 0,
     };
     [at(0, 0, 0), at(50, 1, 0), at(60, 1, 0), at(560, 1, 1)]
@@ -74,6 +76,7 @@ fn judged(table: Option<&Table>, initiator: &[Reading; 4], target: &[Reading; 4]
         target: Some(target),
         one_network: false,
         gpus: gpus("GPU-a", "GPU-b"),
+        engines: [WHOLE; 2],
     })
 }
 
@@ -267,6 +270,7 @@ fn within_one_gpu_nothing_moves_and_that_is_its_memory() {
         target: Some(&readings),
         one_network: true,
         gpus: gpus("GPU-a", "GPU-a"),
+        engines: [WHOLE; 2],
     });
     assert_eq!((judged.class, judged.doubt), (Class::Shm, None));
 }
@@ -312,4 +316,66 @@ fn lanes_of_two_kinds_are_as_good_as_the_weaker_one() {
     let mixed = table(ZERO_COPY, &[("rc_mlx5", "mlx5_0:1"), ("tcp", "eth0")]);
     let judged = both(Some(&mixed), &[port("mlx5_0:1", 0), net("eth0", PAYLOAD)], Some(PAYLOAD));
     assert_eq!((judged.class, judged.doubt), (Class::Tcp, None));
+}
+
+/// Rank 1 of two, each of which moved half of the payload from GPU-a or GPU-b to GPU-c or GPU-d.
+fn of_second_rank(table: &Table, devices: &[Device], connections: [u64; 2]) -> Transport {
+    let with_engines = |mut readings: [Reading; 4]| {
+        for (number, reading) in (0..).zip(&mut readings) {
+            let moved = |bytes: u64| if number == 3 { bytes } else { 0 };
+            let bytes =
+                |bytes| SocketBytes { sent: moved(bytes), received: moved(bytes), ..SocketBytes::default() };
+            reading.engines = connections.map(bytes).to_vec();
+        }
+        readings
+    };
+    let readings = with_engines(readings(devices, Some(connections.iter().sum())));
+    let half = |uuid: &str| GpuOfSide { uuid: uuid.to_owned(), share: 0.5 };
+    judge(&CaseFacts {
+        op: Op::Read,
+        operation_bytes: 1 << 20,
+        payload_bytes: PAYLOAD,
+        transfers: TRANSFERS,
+        depth: 1,
+        table: Some(table),
+        endpoint: None,
+        initiator: Some(&readings),
+        target: Some(&readings),
+        one_network: true,
+        gpus: GpusOfSides {
+            initiator: Some(half("GPU-b")),
+            target: Some(half("GPU-d")),
+            others: [vec![half("GPU-a")], vec![half("GPU-c")]],
+        },
+        engines: [EngineOfSide { rank: 1, share: 0.5 }; 2],
+    })
+}
+
+#[test]
+fn what_other_ranks_move_elsewhere_is_not_taken_for_this_rank_s() {
+    let links = |name: &'static str| Device(Kind::Nvlink, name, Unit::Bytes, 0, PAYLOAD / 2);
+    let own = [links("GPU-b link 0"), links("GPU-d link 0")];
+    let other = [links("GPU-a link 0"), links("GPU-c link 0")];
+    let ipc = table(ZERO_COPY, &[("cuda_ipc", "cuda")]);
+    let tcp = table(EMULATED, &[("tcp", "lo")]);
+    let rc = table(ZERO_COPY, &[("rc_mlx5", "mlx5_0:1")]);
+    let half = PAYLOAD / 2;
+    let with = |devices: &[Device], more: &[Device]| [devices, more].concat();
+    let said = |transport: Transport| (transport.class, transport.over, transport.doubt);
+    let (nvlink, rdma) = ((Class::Nvlink, None, None), (Class::Rdma, None, None));
+    // The other rank's TCP, and its RDMA, while the links of this rank's GPU carry its own.
+    assert_eq!(said(of_second_rank(&ipc, &with(&own, &[net("lo", half)]), [half, 900])), nvlink);
+    assert_eq!(said(of_second_rank(&ipc, &with(&own, &[port("mlx5_0:1", half)]), [0, 0])), nvlink);
+    // The other way round.
+    let emulated = of_second_rank(&tcp, &with(&other, &[net("lo", half)]), [900, half]);
+    assert_eq!(said(emulated), (Class::Emulated, Some(Class::Tcp), None));
+    assert_eq!(said(of_second_rank(&rc, &with(&other, &[port("mlx5_0:1", half)]), [0, 0])), rdma);
+    // Both over RDMA, and both over NVLink.
+    assert_eq!(said(of_second_rank(&rc, &[port("mlx5_0:1", PAYLOAD)], [0, 0])), rdma);
+    assert_eq!(said(of_second_rank(&ipc, &with(&own, &other), [900, 900])), nvlink);
+    // Counters that say that this rank's bytes went twice are still not of one mind.
+    let twice = of_second_rank(&ipc, &with(&own, &[net("lo", half)]), [0, half]);
+    assert!(twice.class == Class::Unknown && twice.doubt.unwrap().contains("both account"));
+    let twice = of_second_rank(&ipc, &with(&own, &[port("mlx5_0:1", PAYLOAD)]), [0, 0]);
+    assert_eq!(twice.class, Class::Unknown);
 }

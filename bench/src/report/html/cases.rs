@@ -61,13 +61,17 @@ fn us(distribution: Option<&Distribution>, of: fn(&Distribution) -> Option<u64>)
     distribution.and_then(of).map_or("-".to_owned(), microseconds)
 }
 
-/// Every case with its figures.
-pub(super) fn table(result: &ResultFile) -> Markup {
-    let word = |status| match status {
+/// How a case, or a part of one, ended: the class of its tag and the word on it.
+pub(super) fn ended(status: CaseStatus) -> (&'static str, &'static str) {
+    match status {
         CaseStatus::Pass => ("ok", "ok"),
         CaseStatus::Fail => ("fail", "FAIL"),
         CaseStatus::NotRun => ("unknown", "not run"),
-    };
+    }
+}
+
+/// Every case with its figures.
+pub(super) fn table(result: &ResultFile) -> Markup {
     html! {
         section {
             h2 { "Cases" }
@@ -78,7 +82,7 @@ pub(super) fn table(result: &ResultFile) -> Markup {
                         th.n { "p99.9 us" } th.n { "max us" } th.n { "cold us" } th.n { "samples" } th.n { "rounds" }
                     } }
                     tbody { @for case in &result.cases {
-                        @let (class, text) = word(case.status);
+                        @let (class, text) = ended(case.status);
                         @let total = case.total.as_ref();
                         tr {
                             td { (case.name) }

@@ -5,7 +5,8 @@ use checks::{Finding, NixlIdentity, Node, Status};
 use super::*;
 use crate::measure::histogram::Recorder;
 use crate::memory::pattern::{MismatchKind, Place};
-use crate::plan::Case;
+use crate::plan::{Case, Part};
+use crate::proof::{Class, Transport};
 
 fn node(hostname: &str) -> Node {
     Node {
@@ -206,5 +207,33 @@ pub(crate) fn failed() -> ResultFile {
     skipped.wire = None;
     skipped.total = None;
     skipped.ended_by = None;
+    result
+}
+
+/// A run of two ranks: the bytes of the second one, whose GPU on the target is an instance, went over TCP at a fifth of the
+/// speed of the first.
+pub(crate) fn ranks() -> ResultFile {
+    let over = |class| Transport {
+        class,
+        over: None,
+        devices: Vec::new(),
+        evidence: Vec::new(),
+        doubt: (class == Class::Tcp).then(|| "counters cannot tell".to_owned()),
+        meets_expectation: Some(true),
+    };
+    let part = |rank: u32, class, gpus: [&str; 2], ns: u64| {
+        let result = CaseResult { transport: Some(over(class)), ..case(Op::Read, "4 KiB", 4096, 2_000, ns) };
+        let moved = Case { op: Op::Read, block_bytes: 4096, batch: 1, kv: None };
+        let part = Part { rank, peer: rank, case: moved, base: 0 };
+        MeasuredPart { part, began_ns: 0, gpus: gpus.map(|gpu| Some(gpu.to_owned())), result }
+    };
+    let parts = vec![
+        part(0, Class::Nvlink, ["GPU-a", "GPU-c"], 20_000),
+        part(1, Class::Tcp, ["GPU-b", "MIG-d"], 100_000),
+    ];
+    let mut result = passed();
+    result.plan.ranks = 2;
+    let whole = case(Op::Read, "4 KiB", 4096, 1, 1);
+    result.cases = vec![CaseResult::of_parts(whole, parts, 2)];
     result
 }

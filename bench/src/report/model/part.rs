@@ -1,9 +1,11 @@
 //! The parts of a case that several ranks, or both directions, moved at once: each by itself, and all together.
 
+use std::cmp::Ordering;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CaseResult, CaseStatus, EndedBy};
+use super::{CaseResult, CaseStatus, EndedBy, Limit, Repetition, Verification};
 use crate::measure::histogram::Distribution;
 use crate::memory::pattern::Mismatch;
 use crate::plan::{Op, Part};
@@ -48,6 +50,12 @@ pub(crate) struct PartResult {
     pub(crate) mismatch: Option<Mismatch>,
     /// Which wire carried its bytes, and the evidence.
     pub(crate) transport: Option<Transport>,
+    /// The most that its path can reach; null where it is not known.
+    #[serde(default)]
+    pub(crate) limit: Option<Limit>,
+    /// Its timed loops one by one, in their order. The figures above are over all of them.
+    #[serde(default)]
+    pub(crate) repetitions: Vec<Repetition>,
 }
 
 /// A part as it was measured.
@@ -96,6 +104,64 @@ impl CaseResult {
         }
     }
 
+    /// A part as a case of its own, without the figures that only all parts together have.
+    pub(crate) fn alone(&self, part: &PartResult) -> Self {
+        Self {
+            op: part.op,
+            status: part.status,
+            reason: part.reason.clone(),
+            transfers: part.transfers,
+            payload_bytes: part.payload_bytes,
+            wall_ns: part.wall_ns,
+            off_cpu_ns: None,
+            bandwidth_bytes_per_s: part.bandwidth_bytes_per_s,
+            cold_ns: part.cold_ns,
+            total: part.total.clone(),
+            verification: Verification {
+                verified_bytes: part.verified_bytes,
+                per_transfer_checks: 0,
+                epochs: self.verification.epochs,
+                mismatch: part.mismatch.clone(),
+            },
+            transport: part.transport.clone(),
+            repetitions: part.repetitions.clone(),
+            limit: part.limit.clone(),
+            parts: Vec::new(),
+            prep: None,
+            post: None,
+            wire: None,
+            notify: None,
+            lists_ns: None,
+            lists: None,
+            notified: None,
+            notified_resolution_ns: None,
+            scheduled: None,
+            nixl_telemetry: None,
+            unserved: 0,
+            ..self.clone()
+        }
+    }
+
+    /// What tells a part from the others of its case: `rank 1`, `READ`, or `rank 1 READ`.
+    pub(crate) fn label(&self, part: &PartResult) -> String {
+        let differ = |of: fn(&PartResult) -> String| self.parts.iter().any(|other| of(other) != of(part));
+        let mut words = Vec::new();
+        words.extend(differ(|part| part.rank.to_string()).then(|| format!("rank {}", part.rank)));
+        words.extend(differ(|part| part.op.to_string()).then(|| part.op.to_string()));
+        words.join(" ")
+    }
+
+    /// The slowest and the fastest of the parts that have a bandwidth, where there are several.
+    pub(crate) fn slowest_and_fastest(&self) -> Option<[&PartResult; 2]> {
+        let mut parts: Vec<&PartResult> =
+            self.parts.iter().filter(|part| part.bandwidth_bytes_per_s.is_some()).collect();
+        parts.sort_by(|a, b| {
+            a.bandwidth_bytes_per_s.partial_cmp(&b.bandwidth_bytes_per_s).unwrap_or(Ordering::Equal)
+        });
+        let [slowest, .., fastest] = parts.as_slice() else { return None };
+        Some([slowest, fastest])
+    }
+
     /// Takes in the figures of a part that was measured at the same time.
     fn stand_beside(&mut self, other: Self) {
         self.cold_ns = self.cold_ns.max(other.cold_ns);
@@ -104,13 +170,17 @@ impl CaseResult {
         if other.ended_by == Some(EndedBy::Time) {
             self.ended_by = other.ended_by;
         }
-        // The worst wire is that of the case: all of them must be what was expected.
-        if let (Some(ours), Some(theirs)) = (&self.transport, &other.transport)
-            && theirs.standing() < ours.standing()
-        {
-            self.transport.clone_from(&other.transport);
-        }
+        keep_the_worse(&mut self.transport, other.transport.as_ref());
         self.add(other);
+    }
+}
+
+/// The worst wire is that of a case and of a part: all of them must be what was expected.
+pub(super) fn keep_the_worse(known: &mut Option<Transport>, other: Option<&Transport>) {
+    if let (Some(known), Some(other)) = (known, other)
+        && other.standing() < known.standing()
+    {
+        known.clone_from(other);
     }
 }
 
@@ -135,11 +205,21 @@ impl PartResult {
             verified_bytes: result.verification.verified_bytes,
             mismatch: result.verification.mismatch.clone(),
             transport: result.transport.clone(),
+            limit: result.limit.clone(),
+            repetitions: vec![result.repetition(0)],
         }
     }
 
-    /// Takes in the next timed loop of the same part.
-    pub(super) fn absorb(&mut self, next: Self) {
+    /// Its timed loop was over `at_ns` after the start of the run.
+    pub(super) fn ended_at(&mut self, at_ns: u64) {
+        self.repetitions.iter_mut().for_each(|one| one.at_ns = at_ns);
+    }
+
+    /// Takes in the next timed loop of the same part, which was over `at_ns` after the start of the run.
+    pub(super) fn absorb(&mut self, mut next: Self, at_ns: u64) {
+        next.ended_at(at_ns);
+        self.repetitions.append(&mut next.repetitions);
+        keep_the_worse(&mut self.transport, next.transport.as_ref());
         self.transfers += next.transfers;
         self.payload_bytes += next.payload_bytes;
         self.wall_ns += next.wall_ns;
@@ -206,9 +286,32 @@ mod tests {
     fn repetitions_of_parts_add_up_part_by_part() {
         let round = || CaseResult::of_parts(whole(), vec![part(0, Op::Read, 0), part(1, Op::Read, 0)], 2);
         let mut all = round();
+        all.begin_repetitions(1);
         all.absorb(round(), 2);
         assert_eq!(all.parts.len(), 2);
         assert_eq!(all.parts[1].transfers, 2 * round().parts[1].transfers);
         assert_eq!(all.transfers, all.parts.iter().map(|part| part.transfers).sum::<u64>());
+        for part in &all.parts {
+            let rounds: Vec<u64> = part.repetitions.iter().map(|one| one.at_ns).collect();
+            assert_eq!(rounds, [1, 2]);
+            assert_eq!(part.repetitions[0].bandwidth_bytes_per_s, round().parts[0].bandwidth_bytes_per_s);
+        }
+    }
+
+    #[test]
+    fn a_part_alone_has_its_own_figures_and_none_of_the_whole() {
+        let mut parts = vec![part(0, Op::Read, 0), part(1, Op::Read, 0), part(1, Op::Write, 0)];
+        parts[1].result.bandwidth_bytes_per_s = Some(1.0);
+        let all = CaseResult::of_parts(whole(), parts, 2);
+        let alone = all.alone(&all.parts[2]);
+        assert_eq!((alone.name.as_str(), alone.op), ("READ+WRITE 4 KiB x1", Op::Write));
+        assert_eq!((alone.transfers, alone.wall_ns), (all.parts[2].transfers, all.parts[2].wall_ns));
+        assert!(alone.parts.is_empty() && alone.post.is_none() && alone.total == all.parts[2].total);
+        assert_eq!(all.label(&all.parts[2]), "rank 1 WRITE");
+        let [slowest, fastest] = all.slowest_and_fastest().unwrap();
+        assert_eq!((slowest.rank, slowest.op), (1, Op::Read));
+        assert!(fastest.bandwidth_bytes_per_s > Some(1.0));
+        let ranks = CaseResult::of_parts(whole(), vec![part(0, Op::Read, 0), part(1, Op::Read, 0)], 2);
+        assert_eq!(ranks.label(&ranks.parts[1]), "rank 1");
     }
 }

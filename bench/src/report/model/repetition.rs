@@ -44,6 +44,13 @@ impl CaseResult {
         }
     }
 
+    /// Keeps the figures of the case, and of its parts, as those of its first timed loop, which was over `at_ns` after the
+    /// start of the run.
+    pub(crate) fn begin_repetitions(&mut self, at_ns: u64) {
+        self.repetitions = vec![self.repetition(at_ns)];
+        self.parts.iter_mut().for_each(|part| part.ended_at(at_ns));
+    }
+
     /// Takes in the next timed loop of the same case, which was over `at_ns` after the start of the run.
     ///
     /// Transfers, bytes and times add up; a failure stays; the first cold transfer is the cold one. Once
@@ -53,8 +60,9 @@ impl CaseResult {
         self.wall_ns += next.wall_ns;
         self.off_cpu_ns = self.off_cpu_ns.zip(next.off_cpu_ns).map(|(so_far, next)| so_far + next);
         self.ended_by = next.ended_by.or(self.ended_by);
+        super::part::keep_the_worse(&mut self.transport, next.transport.as_ref());
         let mut of_next = next.parts.clone().into_iter();
-        self.parts.iter_mut().zip(&mut of_next).for_each(|(part, next)| part.absorb(next));
+        self.parts.iter_mut().zip(&mut of_next).for_each(|(part, next)| part.absorb(next, at_ns));
         self.add(next);
     }
 
@@ -103,7 +111,7 @@ mod tests {
     fn repeated(times: u64) -> CaseResult {
         let one = |at: u64| case(Op::Read, "4 KiB", 4096, 2_000, 20_000 + at);
         let mut all = one(0);
-        all.repetitions.push(all.repetition(1));
+        all.begin_repetitions(1);
         (1..times).for_each(|at| all.absorb(one(at), at + 1));
         all
     }
@@ -118,6 +126,29 @@ mod tests {
         assert_eq!(all.bandwidth_bytes_per_s, Some(bandwidth));
         // Three times 2,001 samples are still too few for p99.9.
         assert_eq!(all.total.and_then(|total| total.p999), None);
+    }
+
+    #[test]
+    fn a_round_over_a_worse_wire_is_that_of_the_case() {
+        use crate::proof::{Class, Transport};
+        let over = |class, met| Transport {
+            class,
+            over: None,
+            devices: Vec::new(),
+            evidence: Vec::new(),
+            doubt: None,
+            meets_expectation: Some(met),
+        };
+        let mut all = repeated(1);
+        all.transport = Some(over(Class::Rdma, true));
+        for (transport, class) in [
+            (over(Class::Nvlink, true), Class::Rdma),
+            (over(Class::Tcp, false), Class::Tcp),
+            (over(Class::Rdma, true), Class::Tcp),
+        ] {
+            all.absorb(CaseResult { transport: Some(transport), ..case(Op::Read, "4 KiB", 4096, 9, 9) }, 2);
+            assert_eq!(all.transport.as_ref().map(|transport| transport.class), Some(class));
+        }
     }
 
     #[test]

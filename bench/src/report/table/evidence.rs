@@ -33,22 +33,31 @@ pub(crate) fn evidence(result: &ResultFile, width: usize) -> String {
     out
 }
 
-/// One line for each rank and direction of a case.
+/// One line for each rank and direction of a case, and those for what is wrong with it.
 fn push_parts(out: &mut String, case: &CaseResult) {
     if case.parts.is_empty() {
         return;
     }
     let _ = writeln!(out, "\n{}, by rank and direction:", plain(&case.name));
+    parts(case).iter().for_each(|line| _ = writeln!(out, "  {line}"));
+}
+
+/// The ranks and directions of a case, a line each, with what is wrong or doubtful below it.
+pub(crate) fn parts(case: &CaseResult) -> Vec<String> {
     let rows: Vec<Vec<String>> = case.parts.iter().map(row).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    for row in &rows {
+    let line = |(part, row): (&PartResult, &Vec<String>)| {
         let cells = row
             .iter()
             .enumerate()
             .filter(|(column, _)| width(*column) > 0)
             .map(|(column, cell)| format!("{cell:>width$}", width = width(column)));
-        let _ = writeln!(out, "  {}", cells.collect::<Vec<_>>().join("  "));
-    }
+        let doubt = part.transport.as_ref().and_then(|transport| transport.doubt.as_ref());
+        let notes = [("reason", part.reason.as_ref()), ("doubt", doubt)];
+        let notes = notes.into_iter().filter_map(|(word, text)| Some(format!("  {word}: {}", plain(text?))));
+        [cells.collect::<Vec<_>>().join("  ")].into_iter().chain(notes).collect::<Vec<_>>()
+    };
+    case.parts.iter().zip(&rows).flat_map(line).collect()
 }
 
 /// The GPUs that it moved between; nothing where there is none.

@@ -91,7 +91,9 @@ pub(crate) unsafe extern "C" fn cuIpcOpenMemHandle_v2(out: *mut u64, handle: Han
         if handle.process == std::process::id() {
             return Err(INVALID_CONTEXT);
         }
-        if gpu != handle.gpu && !limits.peers {
+        // Nothing leads across the border of an instance.
+        let instance = limits.mig || script().gpus.get(handle.gpu).is_some_and(|gpu| gpu.mig);
+        if gpu != handle.gpu && (instance || !limits.peers) {
             return Err(NOT_SUPPORTED);
         }
         let file = handle.open()?;

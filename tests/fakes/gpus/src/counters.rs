@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-use crate::{Wire, folder, script};
+use crate::{Gpu, Wire, folder, script};
 
 /// Links of one GPU.
 pub const LINKS_MAX: usize = 18;
@@ -38,15 +38,17 @@ pub fn pcie(gpu: usize, way: Way) -> u64 {
 pub fn carried(from: Option<usize>, to: Option<usize>, bytes: u64) {
     let wire = match (from, to) {
         (Some(from), Some(to)) if from == to => Wire::None,
-        (Some(_), Some(_)) => script().wire,
+        (Some(from), Some(to)) => match (script().gpus.get(from), script().gpus.get(to)) {
+            (Some(from), Some(to)) => script().between(from, to),
+            _ => Wire::None,
+        },
         _ => Wire::Pcie,
     };
     for (gpu, way) in [(from, Way::Sent), (to, Way::Received)] {
         let Some(gpu) = gpu else { continue };
         match wire {
             Wire::Nvlink => {
-                let links =
-                    script().gpus.get(gpu).map_or(0, |g| g.links.saturating_sub(g.links_down)) as usize;
+                let links = script().gpus.get(gpu).map_or(0, Gpu::links_up) as usize;
                 let each = bytes / links.max(1) as u64;
                 (0..links).for_each(|link| add(gpu, link, way, each));
             }

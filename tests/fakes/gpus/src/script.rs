@@ -37,6 +37,8 @@ pub struct Gpu {
     pub links: u32,
     /// Links that are down, from the last one.
     pub links_down: u32,
+    /// Links that are up carry its bytes; where not, they go over PCIe.
+    pub nvlink: bool,
     /// MB/s of a link.
     pub link_mbps: u32,
     /// PCIe generation and lanes.
@@ -85,6 +87,7 @@ impl Default for Gpu {
             memory: 1 << 30,
             links: 0,
             links_down: 0,
+            nvlink: true,
             link_mbps: 26_562,
             pcie: (5, 16),
             pcie_counted: true,
@@ -99,7 +102,24 @@ impl Default for Gpu {
     }
 }
 
+impl Gpu {
+    /// Links that are up.
+    pub fn links_up(&self) -> u32 {
+        self.links.saturating_sub(self.links_down)
+    }
+}
+
 impl Script {
+    /// What carries bytes between two different GPUs. Nothing that a GPU counts leads out of an instance.
+    pub fn between(&self, a: &Gpu, b: &Gpu) -> Wire {
+        let all = |of: fn(&Gpu) -> bool| of(a) && of(b);
+        match self.wire {
+            _ if a.mig || b.mig => Wire::None,
+            Wire::Nvlink if !all(|gpu| gpu.links_up() > 0 && gpu.nvlink) => Wire::Pcie,
+            wire => wire,
+        }
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut script = Self::default();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -132,6 +152,7 @@ fn gpu(text: &str) -> Result<Gpu, String> {
             "memory" => gpu.memory = number(value)?,
             "links" => gpu.links = number(value)?,
             "links_down" => gpu.links_down = number(value)?,
+            "nvlink" => gpu.nvlink = flag(value)?,
             "link_mbps" => gpu.link_mbps = number(value)?,
             "pcie" => {
                 let (generation, lanes) =
@@ -184,5 +205,15 @@ mod tests {
         for wrong in ["gup links=2", "gpu link=2", "gpu links", "wire x", "fault cuInit", "driver x"] {
             assert!(Script::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn nvlink_carries_bytes_only_between_gpus_that_both_have_it() {
+        let script = Script::parse(
+            "gpu links=2\ngpu links=2 links_down=2\ngpu links=2 nvlink=0\ngpu links=2 mig=1\ngpu links=1",
+        )
+        .unwrap();
+        let from_first = |to: usize| script.between(&script.gpus[0], &script.gpus[to]);
+        assert_eq!([4, 1, 2, 3].map(from_first), [Wire::Nvlink, Wire::Pcie, Wire::Pcie, Wire::None]);
     }
 }
