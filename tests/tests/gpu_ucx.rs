@@ -2,7 +2,7 @@
 //! processes, so that UCX's own `cuda_copy` and `cuda_ipc` move the bytes, and its own tables say how.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
-use kvwire_tests::{Ended, Gpus, Kvwire, Nixl, gpus, kvwire_command, pair};
+use kvwire_tests::{Ended, Gpus, Kvwire, Nixl, gpus, kvwire_command, pair, with_result};
 
 const NVLINK: &str = "gpu pci=0000:17:00.0 links=4\ngpu pci=0000:65:00.0 links=4\n";
 const PCIE: &str = "wire pcie\ngpu pci=0000:17:00.0\ngpu pci=0000:65:00.0\n";
@@ -113,6 +113,43 @@ fn a_read_without_nvlink_is_emulated_and_the_switch_that_mends_it_is_named() {
         assert_eq!(mended.code, 0, "{nixl:?}: {mended}");
         assert_eq!(classes(&mended), ["pcie-p2p"; 4], "{nixl:?}: {mended}");
     }
+}
+
+#[test]
+fn memory_that_ucx_does_not_export_is_the_cause() {
+    for nixl in Nixl::covered() {
+        let ended = vram(&nixl, &gpus(NVLINK)).args(["--alloc", "vmm"]).run();
+        assert_eq!(ended.code, 1, "{nixl:?}: {ended}");
+        let title = ended.title("transport-below-expected");
+        assert!(title.contains("does not export memory of cuMemCreate"), "{nixl:?}: {ended}");
+    }
+}
+
+#[test]
+fn as_many_ranks_as_gpus_cross_from_gpu_to_gpu() {
+    let ended = vram(&Nixl::Newest, &gpus(NVLINK)).args(["--ranks", "2"]).run();
+    assert_eq!(ended.code, 0, "{ended}");
+    assert_eq!(classes(&ended), ["nvlink"; 4], "{ended}");
+}
+
+#[test]
+fn two_processes_that_do_not_see_each_other_have_no_cuda_ipc() {
+    let gpus = gpus(NVLINK);
+    let side = |command: &str, url: &str| {
+        let run = with_result(command).nixl(&Nixl::Newest).driver(&gpus);
+        run.args(["--rendezvous", url, "--allow-same-host"])
+    };
+    let mut target = side("target", "tcp://127.0.0.1:0").in_own_pid_namespace().start();
+    let line = target.await_line("on the other host:");
+    let address = line.split_once("--rendezvous ").unwrap().1.trim();
+    let args = ["--memory", "vram", "--sizes", "64KiB", "--samples", "20", "--case-time", "5s"];
+    let initiator = side("initiator", address).args(args).in_own_pid_namespace().run();
+    assert_eq!((initiator.code, target.end().code), (0, 0), "{initiator}");
+    assert_eq!(classes(&initiator), ["emulated"; 2], "{initiator}");
+    assert!(
+        initiator.title("cuda-ipc-impossible").contains("different process-id namespaces"),
+        "{initiator}"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use nixl::{HostMemory, Memory as _, Populate};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::protocol::{EngineError, ErrorKind};
-use crate::memory::{AllocKind, GpuPool, GpuSeat, Pool, Seat, UCX_NET_DEVICES, pick};
+use crate::memory::{AllocKind, GpuPool, GpuSeat, Pool, Seat, UCX_NET_DEVICES, chosen};
 use crate::report::model::{GpuUsed, Placement};
 
 /// GPUs that CUDA shows to this process.
@@ -118,8 +118,9 @@ impl OpenGpu {
     fn open(seat: &GpuSeat, bytes: usize) -> Result<Self, EngineError> {
         let driver = Driver::open().map_err(gpu_failed)?;
         let devices = driver.devices().map_err(gpu_failed)?;
-        let device = pick(&devices, std::slice::from_ref(&seat.uuid), 0)
+        let named = chosen(&devices, std::slice::from_ref(&seat.uuid))
             .map_err(|error| EngineError { kind: ErrorKind::Gpu, message: error.to_string() })?;
+        let device = named.first().ok_or_else(|| refused("no GPU was named"))?;
         let context = Arc::new(Context::open(&driver, device).map_err(gpu_failed)?);
         Ok(Self { context, alloc: seat.alloc, bytes })
     }

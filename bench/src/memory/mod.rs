@@ -8,5 +8,5 @@ mod wish;
 
 pub(crate) use gpu_pool::GpuPool;
 pub(crate) use pool::{Pool, PoolError};
-pub(crate) use seat::{GpuSeat, Seat, UCX_NET_DEVICES, pick};
+pub(crate) use seat::{GpuSeat, Seat, UCX_NET_DEVICES, chosen, first_of_target};
 pub(crate) use wish::{AllocKind, MemoryKind, MemoryWish, Nics, Numa};

@@ -44,22 +44,24 @@ pub(crate) struct SeatError {
     there: String,
 }
 
-/// The GPU for the engine with this number, counted from 0: `wanted` in turn, or all where nothing is wanted.
+/// The GPUs that the engines of a side take in turn: `wanted`, or all where nothing is wanted. At least one.
 ///
 /// # Errors
 /// One of `wanted` is not among `devices`, or there is no device.
-pub(crate) fn pick<'a>(
-    devices: &'a [Device],
-    wanted: &[String],
-    number: usize,
-) -> Result<&'a Device, SeatError> {
+pub(crate) fn chosen<'a>(devices: &'a [Device], wanted: &[String]) -> Result<Vec<&'a Device>, SeatError> {
     let everything = wanted.is_empty() || wanted.iter().any(|name| name.eq_ignore_ascii_case("all"));
     let chosen: Vec<&Device> = if everything {
         devices.iter().collect()
     } else {
         wanted.iter().map(|name| find(devices, name)).collect::<Result<_, _>>()?
     };
-    chosen.get(number % chosen.len().max(1)).copied().ok_or_else(|| missing(devices, "all"))
+    if chosen.is_empty() { Err(missing(devices, "all")) } else { Ok(chosen) }
+}
+
+/// Where a target begins to take GPUs that it shares with its initiator: after the initiator's, and where that would give
+/// every rank the GPU of its peer, half of them further.
+pub(crate) fn first_of_target(ranks: usize, gpus: usize) -> usize {
+    if gpus > 1 && ranks.is_multiple_of(gpus) { gpus / 2 } else { ranks }
 }
 
 fn find<'a>(devices: &'a [Device], name: &str) -> Result<&'a Device, SeatError> {
@@ -110,29 +112,41 @@ mod tests {
         vec![device(0, "0000:17:00.0", "GPU-aa11"), device(1, "0000:65:00.0", "GPU-bb22")]
     }
 
-    fn picked(wanted: &[&str], number: usize) -> Result<u32, String> {
+    fn ordinals(wanted: &[&str]) -> Result<Vec<u32>, String> {
         let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-        pick(&two(), &wanted, number).map(|device| device.ordinal).map_err(|e| e.to_string())
+        let devices = two();
+        let chosen = chosen(&devices, &wanted).map_err(|e| e.to_string())?;
+        Ok(chosen.iter().map(|device| device.ordinal).collect())
     }
 
     #[test]
     fn a_gpu_is_a_number_a_uuid_or_a_pci_address() {
         for name in ["1", "GPU-bb22", "gpu-bb", "0000:65:00.0", "65:00.0"] {
-            assert_eq!(picked(&[name], 0), Ok(1), "{name}");
+            assert_eq!(ordinals(&[name]), Ok(vec![1]), "{name}");
         }
         for name in ["2", "GPU-", "GPU-cc", "0000:66:00.0", "x"] {
             assert!(
-                picked(&[name], 0).unwrap_err().contains("GPU 1 (H200, 0000:65:00.0, GPU-bb22)"),
+                ordinals(&[name]).unwrap_err().contains("GPU 1 (H200, 0000:65:00.0, GPU-bb22)"),
                 "{name}"
             );
         }
     }
 
     #[test]
-    fn engines_take_gpus_in_turn() {
-        assert_eq!([0, 1, 2].map(|number| picked(&[], number).unwrap()), [0, 1, 0]);
-        assert_eq!([0, 1].map(|number| picked(&["all"], number).unwrap()), [0, 1]);
-        assert_eq!([0, 1, 2].map(|number| picked(&["1", "0"], number).unwrap()), [1, 0, 1]);
-        assert!(pick(&[], &[], 0).unwrap_err().to_string().contains("there are: none"));
+    fn gpus_are_those_that_are_named_in_that_order_or_all() {
+        assert_eq!(ordinals(&[]), Ok(vec![0, 1]));
+        assert_eq!(ordinals(&["all"]), Ok(vec![0, 1]));
+        assert_eq!(ordinals(&["1", "0"]), Ok(vec![1, 0]));
+        assert!(chosen(&[], &[]).unwrap_err().to_string().contains("there are: none"));
+    }
+
+    #[test]
+    fn ranks_on_one_host_meet_other_gpus_than_their_own_where_there_are_any() {
+        for (ranks, gpus) in [(1, 2), (2, 2), (4, 2), (2, 4), (3, 3), (8, 8), (3, 2), (1, 8)] {
+            let first = first_of_target(ranks, gpus);
+            let same = (0..ranks).filter(|rank| rank % gpus == (first + rank) % gpus).count();
+            assert_eq!(same, 0, "{ranks} ranks on {gpus} GPUs");
+        }
+        assert_eq!(first_of_target(1, 2), 1, "the target's after the initiator's");
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn best(
         (None, None) => {}
         _ => {
             return without_memory(
-                "one host, with GPU memory on one side and host memory on the other",
+                "one host, with GPU memory on one side and host memory on the other, between which UCX has no wire of its own",
                 rdma,
                 (its, theirs),
             );

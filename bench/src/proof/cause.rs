@@ -106,6 +106,7 @@ fn carrier(transport: &Transport) -> String {
 fn cause(expected: &Expected, transport: &Transport, setting: &Setting<'_>) -> Cause {
     let wanted = expected.class.unwrap_or(Class::Unknown);
     transport_list(wanted, setting)
+        .or_else(|| file_descriptors(wanted, transport, setting))
         .or_else(|| get_without_nvlink(wanted, transport, setting))
         .or_else(|| rendezvous_threshold(transport, setting))
         .or_else(|| (wanted == Class::Rdma).then(|| gpu_direct(transport, setting)).flatten())
@@ -157,6 +158,18 @@ fn transport_list(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
         next: format!(
             "take UCX_TLS out or add {add} to it; where this is on purpose, say --expect tcp or --expect any"
         ),
+    })
+}
+
+/// UCX 1.20 to 1.23 export what `cuMemCreate` made by fabric handles alone.
+fn file_descriptors(wanted: Class, transport: &Transport, setting: &Setting<'_>) -> Option<Cause> {
+    let here = matches!(wanted, Class::PcieP2p | Class::Nvlink)
+        && matches!(transport.class, Class::Emulated | Class::Tcp)
+        && setting.gpu.is_some_and(|gpu| gpu.by_file_descriptor);
+    here.then(|| Cause {
+        what: "UCX does not export memory of cuMemCreate without fabric handles".to_owned(),
+        evidence: vec!["the memory can be exported by file descriptor alone".to_owned()],
+        next: "allocate the KV cache with cudaMalloc (for PyTorch without expandable segments: measure --alloc malloc), or with fabric handles (--alloc fabric)".to_owned(),
     })
 }
 

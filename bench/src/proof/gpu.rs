@@ -26,6 +26,9 @@ pub(crate) struct GpuMeans {
     pub(crate) exportable: bool,
     /// By a handle that also works between process-id namespaces.
     pub(crate) by_fabric_handle: bool,
+    /// By a file descriptor alone, as memory of `cuMemCreate` without fabric handles.
+    #[serde(default)]
+    pub(crate) by_file_descriptor: bool,
     /// This process may use an IMEX channel.
     pub(crate) imex_channel: bool,
 }
@@ -43,6 +46,7 @@ impl GpuMeans {
             links_up: seen.as_ref().map(up),
             exportable: gpu.process_export == YES,
             by_fabric_handle: gpu.process_export_means == "fabric handle",
+            by_file_descriptor: gpu.process_export_means == "file descriptor",
             imex_channel: imex_channel(),
         })
     }

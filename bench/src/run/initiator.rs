@@ -230,7 +230,8 @@ impl Initiator {
             wish: &self.plan.memory,
             own_gpus: &[],
             environment: &environment,
-            numbers: 0..self.plan.ranks as usize,
+            ranks: self.plan.ranks as usize,
+            after_the_other: false,
             terminal: &self.terminal,
         };
         let seats = chooser.choose(&mut self.supervisor).await?;

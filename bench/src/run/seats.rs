@@ -1,7 +1,6 @@
 //! Where the engine of a side is to sit: looks for GPUs where the plan wishes for one, and for what is near them.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Duration;
 
 use checks::node::{Near, gather_machine, near};
@@ -13,7 +12,9 @@ use super::supervisor::Supervisor;
 use super::target::wrong_event;
 use crate::engine::protocol::{Command, ErrorKind, Event};
 use crate::engine::{Engine, EngineFailure, Phase};
-use crate::memory::{GpuSeat, MemoryKind, MemoryWish, Nics, Numa, Seat, UCX_NET_DEVICES, pick};
+use crate::memory::{
+    GpuSeat, MemoryKind, MemoryWish, Nics, Numa, Seat, UCX_NET_DEVICES, chosen, first_of_target,
+};
 use crate::proof::counters::interfaces;
 use crate::report::model::Placement;
 use crate::terminal::Terminal;
@@ -32,8 +33,10 @@ pub(super) struct Chooser<'a> {
     pub(super) own_gpus: &'a [String],
     /// Environment of this side's engines on top of its own.
     pub(super) environment: &'a BTreeMap<String, String>,
-    /// Numbers of the ranks' engines among those that share the GPUs of this host.
-    pub(super) numbers: Range<usize>,
+    /// How many engines this side has.
+    pub(super) ranks: usize,
+    /// The other side takes GPUs of the same host, and takes them first.
+    pub(super) after_the_other: bool,
     pub(super) terminal: &'a Terminal,
 }
 
@@ -70,7 +73,7 @@ impl Chooser<'_> {
     }
 
     fn each(&self, seat: &Seat) -> Vec<Seat> {
-        vec![seat.clone(); self.numbers.len()]
+        vec![seat.clone(); self.ranks]
     }
 
     /// The GPU of each rank, or why there is none.
@@ -90,11 +93,13 @@ impl Chooser<'_> {
             Err(stop) => return Err(stop),
         };
         let wanted = if self.own_gpus.is_empty() { &self.wish.gpus } else { self.own_gpus };
-        let gpu = |number| {
-            let device = pick(&devices, wanted, number).map_err(|error| error.to_string())?;
-            Ok(Gpu { uuid: device.uuid.clone(), pci: device.pci.clone() })
+        let chosen = match chosen(&devices, wanted) {
+            Ok(chosen) => chosen,
+            Err(error) => return Ok(Err(error.to_string())),
         };
-        Ok(self.numbers.clone().map(gpu).collect())
+        let first = if self.after_the_other { first_of_target(self.ranks, chosen.len()) } else { 0 };
+        let in_turn = chosen.into_iter().cycle().skip(first).take(self.ranks);
+        Ok(Ok(in_turn.map(|device| Gpu { uuid: device.uuid.clone(), pci: device.pci.clone() }).collect()))
     }
 
     fn without(&self, kind: MemoryKind, seat: Seat, why: String) -> Result<Seat, Stop> {

@@ -283,14 +283,13 @@ impl Target {
         }
         self.begin_record(&plan)?;
         let environment = self.environment.with(&plan.engine_env());
-        let ranks = plan.ranks as usize;
         let chooser = Chooser {
             role: Role::Target,
             wish: &plan.memory,
             own_gpus: &self.own_gpus,
             environment: &environment,
-            // On one host the initiator's engines have the first GPUs.
-            numbers: if self.one_host { ranks..2 * ranks } else { 0..ranks },
+            ranks: plan.ranks as usize,
+            after_the_other: self.one_host,
             terminal: &self.terminal,
         };
         self.plan = Some(plan.clone());
