@@ -54,8 +54,7 @@ fn two_gpus_are_proven_to_talk_over_nvlink_by_the_counters_of_every_link() {
         }
         assert!(case["limit"]["source"].as_str().unwrap().contains("4 NVLinks of 26.562 GB/s"), "{case}");
         assert_eq!(case["limit"]["bytes_per_s"], 106_248_000_000.0, "{case}");
-        let read = case["op"] == "READ";
-        assert_eq!(case["verification"]["per_transfer_checks"].as_u64().unwrap() > 0, read, "{case}");
+        assert!(case["verification"]["per_transfer_checks"].as_u64().unwrap() > 0, "{case}");
     }
     assert!(first_line(&ended).contains("carried by nvlink"), "{ended}");
     let placement = &ended.result()["placement"];

@@ -6,15 +6,16 @@
 use checks::{Finding, Node, Route};
 use serde::{Deserialize, Serialize};
 
+use crate::engine::lookout::Looks;
 use crate::engine::protocol::{Check, PeerRank, Verified};
-use crate::plan::{Case, Plan};
+use crate::plan::{Case, Part, Plan};
 use crate::proof::Ability;
 use crate::proof::counters::Reading;
 use crate::report::model::{CaseResult, Placement, ResultFile};
 use crate::verdict::Outcome;
 
 /// The version of this conversation; two that differ cannot talk.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// What each side says of itself when it joins.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,12 +41,18 @@ pub(crate) enum Message {
     Prepare { case: Case, epoch: u32 },
     /// Initiator: take notifications from now on.
     Listen,
-    /// Target: done (to [`Message::Prepare`] and [`Message::Listen`]).
+    /// Target: done (to [`Message::Prepare`], [`Message::Listen`] and [`Message::LookOut`]).
     Done,
     /// Initiator: compare memory with the pattern, for each part of a case whose bytes arrived at the target.
     Verify { checks: Vec<Check>, epoch: u32 },
     /// Target: what each comparison found.
     Verified(Vec<Verified>),
+    /// Initiator: look at the marked WRITEs of these parts of a case when you take their notification, from now on.
+    LookOut { parts: Vec<Part>, epoch: u32 },
+    /// Initiator: this many marked WRITEs of the case were made to each rank in all; wait for them.
+    Looked { expected: Vec<u64>, timeout_ms: u64 },
+    /// Target: what it saw of them, part by part.
+    Seen(Vec<Looks>),
     /// Initiator: this many notifications were sent to each rank in all; wait for them.
     Heard { expected: Vec<u64>, timeout_ms: u64 },
     /// Target: this many came to each.

@@ -4,6 +4,7 @@ mod finish;
 mod hosts;
 mod initiator;
 mod join;
+mod marks;
 mod message;
 mod nodes;
 mod pair;
