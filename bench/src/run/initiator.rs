@@ -353,7 +353,7 @@ impl Initiator {
             self.record.startup("program start to first transfer done", self.record.elapsed_ns());
         }
         self.prepare(case, timed_epoch).await?;
-        self.witness.before(&mut self.supervisor, &self.plan).await?;
+        self.witness.before(&mut self.supervisor, &self.plan, case.op).await?;
         let measured = self.measure(timed_epoch).await?;
         self.witness.after(&mut self.supervisor).await?;
         let parts = self.plan.parts(case);

@@ -10,7 +10,7 @@ use crate::engine::lookout::Looks;
 use crate::engine::protocol::{Check, PeerRank, Verified};
 use crate::plan::{Case, Part, Plan};
 use crate::proof::Ability;
-use crate::proof::counters::Reading;
+use crate::proof::counters::{Reading, Ways};
 use crate::report::model::{CaseResult, Placement, ResultFile};
 use crate::verdict::Outcome;
 
@@ -57,8 +57,8 @@ pub(crate) enum Message {
     Heard { expected: Vec<u64>, timeout_ms: u64 },
     /// Target: this many came to each.
     HeardNotifications { notifications: Vec<u64> },
-    /// Initiator: read your counters.
-    Count,
+    /// Initiator: read your counters, and watch the rates of links that nothing counts until the next reading.
+    Count { sample: Option<Ways> },
     /// Target: these.
     Counted(Box<Reading>),
     /// Initiator: what could you use, and what did UCX log so far?
@@ -111,7 +111,7 @@ mod tests {
         let finding = Box::new(Finding::new("x", checks::Status::Fail, "title"));
         let messages = [
             Message::Done,
-            Message::Count,
+            Message::Count { sample: Some(Ways { sent: true, received: false }) },
             Message::HeardNotifications { notifications: vec![7, 8] },
             Message::Failed { finding, outcome: Outcome::NotTrusted },
             Message::Over { outcome: Outcome::Trusted, summary: "fine".to_owned(), result: None },

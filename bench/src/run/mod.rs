@@ -8,6 +8,7 @@ mod marks;
 mod message;
 mod nodes;
 mod pair;
+mod reader;
 mod record;
 mod rendezvous;
 mod scope;

@@ -9,12 +9,13 @@ use coordinator::{Role, RunId};
 
 use super::join::{Met, Missed};
 use super::message::{Hello, Message, TargetOpened};
+use super::reader::Reader;
 use super::record::Record;
 use super::scope::Scope;
 use super::seats::{self, Chooser};
 use super::stop::Stop;
 use super::supervisor::{Supervisor, makes_no_sense};
-use super::witness::{Reader, testify};
+use super::witness::testify;
 use crate::engine::lookout::Looks;
 use crate::engine::protocol::{Check, Command, End, Event, Opened, PeerRank, Verified};
 use crate::engine::{Engine, Phase, ends};
@@ -230,7 +231,9 @@ impl Target {
                     }
                     Message::HeardNotifications { notifications }
                 }
-                Message::Count => Message::Counted(Box::new(self.reader.read(&self.supervisor).await)),
+                Message::Count { sample } => {
+                    Message::Counted(Box::new(self.reader.read(&self.supervisor, sample).await))
+                }
                 Message::Testify => {
                     let strict = self.plan.as_ref().is_some_and(|plan| plan.strict);
                     Message::Testimony(Box::new(
@@ -341,6 +344,7 @@ impl Target {
         let OpenedSide { nixl, ranks, placements, phases } = opened(events)?;
         self.own.node.nixl = Some(nixl);
         self.placements.clone_from(&placements);
+        self.reader.know(&placements);
         if let Some(record) = &mut self.record {
             record.target(self.own.node.clone(), placements.clone(), &phases);
         }
