@@ -376,10 +376,11 @@ pub(crate) struct Verification {
     pub(crate) verified_bytes: u64,
     /// Transfers whose first and last word were checked on their own, by either side.
     pub(crate) per_transfer_checks: u64,
-    /// Those of them that the initiator looked at: READs, when their completion was seen.
+    /// Those of `per_transfer_checks` that the initiator made: of READs, when their completion was seen.
     #[serde(default)]
     pub(crate) checks_at_initiator: u64,
-    /// Those of them that the target looked at: marked WRITEs after the timed loop, when their notification was taken.
+    /// Those of `per_transfer_checks` that the target made: of marked WRITEs after the timed loop, when their notification
+    /// was taken.
     #[serde(default)]
     pub(crate) checks_at_target: u64,
     /// Fillings of the source during the case; each changes every word of it.

@@ -82,7 +82,7 @@ pub(super) async fn look(
     let Some(first) = writes.first() else { return Ok(all) };
     let time = plan.time_of(&first.case) / TIME_SHARE;
     let deadline = plan.longest_command();
-    match supervisor.ask(&Message::LookOut { parts: writes, epoch }, Phase::Verification, deadline).await? {
+    match supervisor.ask(&Message::LookOut { parts: writes, epoch }, Phase::Looking, deadline).await? {
         Message::Done => {}
         _ => return Err(out_of_order()),
     }
@@ -105,7 +105,7 @@ async fn mark(
     deadline: Duration,
 ) -> Result<bool, Stop> {
     let mut made = Vec::new();
-    for event in supervisor.work_all(&Command::MarkWrites, Phase::Verification, deadline).await? {
+    for event in supervisor.work_all(&Command::MarkWrites, Phase::Looking, deadline).await? {
         match event {
             Event::Marked(of_rank) => made.extend(of_rank),
             other => return Err(wrong_event(&other)),
@@ -132,7 +132,7 @@ async fn ask(
     };
     let expected = (0..ranks).map(to).collect();
     let message = Message::Looked { expected, timeout_ms: NOTIFICATION_TIMEOUT_MS };
-    let Message::Seen(seen) = supervisor.ask(&message, Phase::Verification, deadline).await? else {
+    let Message::Seen(seen) = supervisor.ask(&message, Phase::Looking, deadline).await? else {
         return Err(out_of_order());
     };
     let writing = parts.iter().zip(all).filter(|(part, _)| part.case.op == Op::Write);

@@ -294,14 +294,14 @@ impl Target {
             Command::LookOut { parts: mine, epoch }
         };
         let commands = (0..).zip(&self.supervisor.engines).map(|(rank, _)| of_rank(rank)).collect();
-        self.work(commands, Phase::Verification).await.map(drop)
+        self.work(commands, Phase::Looking).await.map(drop)
     }
 
     /// What each rank saw of them, in the order of the parts.
     async fn looked(&mut self, expected: Vec<u64>, timeout_ms: u64) -> Result<Vec<Looks>, Stop> {
         let look = expected.into_iter().map(|expected| Command::Looked { expected, timeout_ms });
         let mut seen = Vec::new();
-        for event in self.work(look.collect(), Phase::Verification).await? {
+        for event in self.work(look.collect(), Phase::Looking).await? {
             match event {
                 Event::Looked(looks) => seen.push(looks.into_iter()),
                 other => return Err(wrong_event(&other)),
