@@ -1,5 +1,7 @@
 //! One case in the engine: its descriptor lists, its requests, its warm-up and its timed loop.
 
+mod marks;
+
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -37,8 +39,6 @@ const WARM_UP_SHARE: u32 = 10;
 const EXTRA_SHARE: u32 = 10;
 /// Transfers timed beside NIXL's telemetry, at most.
 const TELEMETRY_SAMPLES: u64 = 64;
-/// Transfers on GPU memory that are looked at one by one after the timed loop, at most.
-const LOOKS: u64 = 64;
 /// Pairs of transfers with and without a notification, at most.
 const NOTIFY_PAIRS: u64 = 1000;
 /// Times that descriptor lists are prepared, at most.
@@ -255,7 +255,7 @@ pub(crate) struct CaseRun<'a> {
     plain: Option<Slot<Wire<'a>>>,
     /// Number of each slot's last transfer when the memory was made ready for the timed loop.
     begun: Vec<u32>,
-    /// Transfers after the timed loop that were marked and looked at one by one; only on GPU memory.
+    /// READs after the timed loop that were marked and looked at one by one; only on GPU memory.
     looked_at: u64,
 }
 
@@ -363,14 +363,13 @@ impl<'a> CaseRun<'a> {
         timings: Timings,
     ) -> Result<Measured, EngineError> {
         let payload_bytes = self.payload_bytes();
-        let (mut mismatch, mut arrived_late) = self.look_at_missing(session, epoch, outcome)?;
+        let mut missed = self.look_at_missing(session, epoch, outcome)?;
         let fine = outcome.missing.is_none();
         let notify = if fine { self.notify_cost(session)? } else { None };
         let seen = if fine { self.seen(session)? } else { None };
         let telemetry = if fine { self.telemetry(session)? } else { None };
-        if fine && session.pool.is_far() {
-            // Last of all: the marks of these transfers are what the check of the whole range finds.
-            (mismatch, arrived_late) = self.look_at_each(session, epoch)?;
+        if fine && session.pool.is_far() && self.lists.part.case.op == Op::Read {
+            missed = self.look_at_each(session, epoch)?;
         }
         Ok(Measured {
             transfers: outcome.transfers,
@@ -392,8 +391,8 @@ impl<'a> CaseRun<'a> {
             notifications: session.peer(self.lists.part.peer)?.notifications_sent.get(),
             stamps: self.stamps(),
             checked: self.checked(outcome),
-            mismatch,
-            arrived_late,
+            mismatch: missed.mismatch,
+            late: missed.late,
             telemetry,
         })
     }
@@ -445,48 +444,6 @@ impl<'a> CaseRun<'a> {
             Op::Read if self.looked_at > 0 => self.looked_at,
             Op::Read if self.slots.iter().all(each) => outcome.transfers,
             _ => 0,
-        }
-    }
-
-    /// Some more transfers, each marked before and looked at when its completion is seen. In GPU memory a look is a copy
-    /// of one word on a stream of our own; nothing waits for the whole GPU.
-    fn look_at_each(
-        &mut self,
-        session: &Session<'_>,
-        epoch: u32,
-    ) -> Result<(Option<crate::memory::pattern::Mismatch>, bool), EngineError> {
-        let (plan, case) = (session.plan, &self.lists.part.case);
-        if case.op == Op::Write && case.kv.is_some() {
-            // The check on the other side would have to know which of the overlapping placements were marked.
-            return Ok((None, false));
-        }
-        let limits = Limits {
-            transfers: LOOKS.max(self.slots.len() as u64),
-            time: plan.time_of(case) / EXTRA_SHARE,
-            ..self.once(plan)
-        };
-        self.slots.iter_mut().for_each(|slot| slot.request.marks = true);
-        let all = 0..self.slots.len();
-        let outcome = self.run(session, all, limits, &mut Timings::new(&limits))?;
-        self.looked_at = outcome.transfers;
-        self.look_at_missing(session, epoch, outcome)
-    }
-
-    /// Says what is wrong with a transfer whose bytes were not there at its completion.
-    fn look_at_missing(
-        &self,
-        session: &Session<'_>,
-        epoch: u32,
-        outcome: Outcome,
-    ) -> Result<(Option<crate::memory::pattern::Mismatch>, bool), EngineError> {
-        let Some(slot) = outcome.missing else { return Ok((None, false)) };
-        let checked = match &self.slots[slot].request.rounds {
-            Some(rounds) => rounds.check(session, epoch)?,
-            None => session.check_slot(self.lists.part, epoch, slot as u32, None)?,
-        };
-        match checked {
-            Ok(_) => Ok((None, true)),
-            Err(mismatch) => Ok((Some(mismatch), false)),
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nixl::Agent;
 
+use super::lookout::{Lookout, Mark};
 use super::process::leave;
 use super::protocol::{Command, Event, MARK, read_frame, write_frame};
 use crate::memory::Pool;
@@ -27,6 +28,7 @@ pub(crate) struct Desk {
     /// Notifications taken from each rank of the initiator.
     heard: BTreeMap<u32, u64>,
     bells: Option<Bells>,
+    lookout: Option<Lookout>,
 }
 
 /// Words of registered memory that show each rank of the initiator how many of its notifications have been taken.
@@ -80,7 +82,7 @@ impl Desk {
             }
             leave(0)
         })?;
-        Ok(Self { commands, pipe, polls: false, heard: BTreeMap::new(), bells: None })
+        Ok(Self { commands, pipe, polls: false, heard: BTreeMap::new(), bells: None, lookout: None })
     }
 
     /// The next command; `None` when the supervisor is gone. A desk that polls progresses NIXL meanwhile.
@@ -118,6 +120,32 @@ impl Desk {
         self.bells = bells;
     }
 
+    /// Looks at marked transfers from now on.
+    pub(crate) fn look_out(&mut self, lookout: Lookout) {
+        self.lookout = Some(lookout);
+    }
+
+    /// Takes notifications until `expected` marked transfers have been looked at, or the time is over. Gives what was seen;
+    /// `None` where nobody looks.
+    ///
+    /// # Errors
+    /// NIXL could not say what has come.
+    pub(crate) fn looked(
+        &mut self,
+        agent: &Agent,
+        expected: u64,
+        timeout_ms: u64,
+    ) -> Result<Option<&Lookout>, nixl::Error> {
+        let end = Instant::now() + Duration::from_millis(timeout_ms);
+        // What was not there at first is waited for beyond that, for a time of its own.
+        while self.lookout.as_ref().is_some_and(|lookout| {
+            lookout.is_waiting() || (lookout.looked() < expected && Instant::now() < end)
+        }) {
+            self.take_notifications(agent)?;
+        }
+        Ok(self.lookout.as_ref())
+    }
+
     /// Takes notifications until `expected` have come in all, or the time is over.
     ///
     /// # Errors
@@ -131,12 +159,17 @@ impl Desk {
     }
 
     fn take_notifications(&mut self, agent: &Agent) -> Result<(), nixl::Error> {
-        let heard = &mut self.heard;
+        let (heard, lookout) = (&mut self.heard, &mut self.lookout);
         let taken = agent.notifications(|_, message| {
             if let Some(rank) = rank_of(message) {
                 *heard.entry(rank).or_insert(0) += 1;
+            } else if let (Some(lookout), Some(mark)) = (lookout.as_mut(), Mark::of(message)) {
+                lookout.look(mark);
             }
         })?;
+        if let Some(lookout) = lookout {
+            lookout.look_again();
+        }
         if let Some(bells) = self.bells.as_ref().filter(|_| taken > 0) {
             heard.iter().for_each(|(rank, heard)| bells.ring(*rank, *heard));
         }

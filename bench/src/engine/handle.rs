@@ -35,6 +35,7 @@ pub(crate) enum Phase {
     TimedLoop,
     Evidence,
     Verification,
+    Looking,
     Idle,
 }
 
@@ -51,6 +52,7 @@ impl fmt::Display for Phase {
             Self::TimedLoop => "timed loop",
             Self::Evidence => "taking evidence",
             Self::Verification => "verification",
+            Self::Looking => "looking at single transfers",
             Self::Idle => "waiting for work",
         })
     }

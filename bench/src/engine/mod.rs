@@ -8,6 +8,7 @@ mod desk;
 mod handle;
 mod library;
 mod log;
+pub(crate) mod lookout;
 mod process;
 pub(crate) mod protocol;
 mod rounds;

@@ -9,6 +9,7 @@ use checks::NixlIdentity;
 use nixl::RemoteRegion;
 use serde::{Deserialize, Serialize};
 
+use super::lookout::{Late, Looks};
 use crate::measure::histogram::Distribution;
 use crate::memory::Seat;
 use crate::memory::pattern::Mismatch;
@@ -56,6 +57,13 @@ pub(crate) enum Command {
     Measure { epoch: u32, start_at_ns: u64 },
     /// Compare this engine's memory with the pattern.
     Verify { checks: Vec<Check>, epoch: u32 },
+    /// From now on, look at every marked WRITE of these parts when its notification is taken.
+    LookOut { parts: Vec<Part>, epoch: u32 },
+    /// Make a marked WRITE of each slot of every part that writes, outside of everything that is measured.
+    MarkWrites,
+    /// Take notifications until `expected` marked WRITEs have been looked at in all or the time is over, and say what was
+    /// seen of them.
+    Looked { expected: u64, timeout_ms: u64 },
     /// From now on, show the initiator how many notifications have been taken.
     Listen,
     /// Say how fast this side's memory copies so many bytes within itself, outside of everything that is measured.
@@ -79,7 +87,8 @@ pub(crate) enum Event {
     Opened(Box<Opened>),
     /// To [`Command::CopySpeed`].
     CopySpeed { bytes_per_s: f64 },
-    /// To [`Command::Connect`], [`Command::Prepare`], [`Command::Listen`] and [`Command::Mark`].
+    /// To [`Command::Connect`], [`Command::Prepare`], [`Command::LookOut`], [`Command::Listen`] and
+    /// [`Command::Mark`].
     Done { ns: u64 },
     /// To [`Command::WarmUp`]: part by part.
     Warm(Vec<WarmedUp>),
@@ -87,6 +96,10 @@ pub(crate) enum Event {
     Measured(Vec<Measured>),
     /// To [`Command::Verify`]: check by check.
     Verified(Vec<Verified>),
+    /// To [`Command::MarkWrites`]: how many, part by part.
+    Marked(Vec<u64>),
+    /// To [`Command::Looked`]: in the order of the parts.
+    Looked(Vec<Looks>),
     /// To [`Command::Heard`].
     Heard { notifications: u64 },
     /// To any command: it could not be carried out.
@@ -267,10 +280,10 @@ pub(crate) struct Measured {
     pub(crate) stamps: Vec<SlotEnd>,
     /// Transfers whose stamps this side checked at completion.
     pub(crate) checked: u64,
-    /// The first transfer that completed without its bytes.
+    /// What is wrong with the first transfer that completed without its bytes.
     pub(crate) mismatch: Option<Mismatch>,
-    /// A transfer was reported complete before its bytes were there; they came later.
-    pub(crate) arrived_late: bool,
+    /// The first transfer whose bytes came after its completion.
+    pub(crate) late: Option<Late>,
     /// NIXL's own timing of some more transfers, beside ours.
     pub(crate) telemetry: Option<TelemetryPair>,
 }

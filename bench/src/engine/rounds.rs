@@ -52,6 +52,11 @@ impl<'a> Rounds<'a> {
         Ok(rounds)
     }
 
+    /// Whether every placement has words to mark.
+    pub(crate) fn have_ends(&self) -> bool {
+        self.ends.iter().all(Option::is_some)
+    }
+
     /// Takes the placement of a transfer. Returns its end words. `mark`: the transfers carry marks.
     pub(crate) fn turn(&mut self, iteration: u32, key: Key, mark: bool) -> Option<EndWords<'a>> {
         let round = |iteration: u32| (iteration % self.shape.placements) as usize;

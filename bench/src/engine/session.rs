@@ -9,6 +9,7 @@ use nixl::{Agent, AgentConfig, Registration, Remote, RemoteRegion};
 use super::case::{CaseRun, Lists};
 use super::desk::{Bells, Desk, mark};
 use super::library::{Loaded, identity};
+use super::lookout::Lookout;
 use super::protocol::{Blob, Check, Command, End, EngineError, ErrorKind, Event, Opened, PeerRank, Verified};
 use super::seating::Taking;
 use super::timed::ns;
@@ -201,6 +202,10 @@ impl<'a> Session<'a> {
                 Command::Measure { epoch, start_at_ns } => {
                     CaseRun::measure(&mut runs, self, epoch, start_at_ns).map(Event::Measured)
                 }
+                Command::MarkWrites => {
+                    let marked = runs.iter_mut().map(|run| run.mark_writes(self));
+                    marked.collect::<Result<_, _>>().map(Event::Marked)
+                }
                 other => self.simple(desk, &other),
             };
             desk.answer(&event.unwrap_or_else(Event::Failed));
@@ -224,6 +229,12 @@ impl<'a> Session<'a> {
                 return verified.collect::<Result<_, _>>().map(Event::Verified);
             }
             Command::Listen => desk.listen(self.bells()),
+            Command::LookOut { parts, epoch } => desk.look_out(Lookout::new(self, parts, *epoch)?),
+            Command::Looked { expected, timeout_ms } => {
+                let seen = desk.looked(self.agent, *expected, *timeout_ms).map_err(nixl_failed)?;
+                let seen = seen.ok_or_else(|| out_of_order("the question for what nobody looked at"))?;
+                return seen.judge(self).map(Event::Looked);
+            }
             Command::Mark => mark(),
             Command::CopySpeed { bytes } => {
                 let bytes_per_s = super::copy_speed::measure(self.pool, *bytes)?;
@@ -233,7 +244,9 @@ impl<'a> Session<'a> {
                 let notifications = desk.hear(self.agent, *expected, *timeout_ms).map_err(nixl_failed)?;
                 return Ok(Event::Heard { notifications });
             }
-            Command::Measure { .. } => return Err(out_of_order("a timed loop without a warm-up")),
+            Command::Measure { .. } | Command::MarkWrites => {
+                return Err(out_of_order("a timed loop without a warm-up"));
+            }
             Command::Inspect { .. }
             | Command::LookForGpus
             | Command::TryOut { .. }

@@ -141,11 +141,17 @@ impl<R: Request> Slot<R> {
         (self.posted - self.started, self.done - self.started)
     }
 
+    /// The number of the next transfer.
+    #[inline]
+    pub(crate) fn next_iteration(&self) -> u32 {
+        // Wraps after four billion transfers; zero would read as "never stamped" for one of them.
+        self.iteration.wrapping_add(1)
+    }
+
     /// Starts the next transfer. `Some` is the moment of completion, when the post already completed it.
     #[inline]
     fn start(&mut self, remake: bool) -> Result<Option<Instant>, R::Error> {
-        // Wraps after four billion transfers; zero would read as "never stamped" for one of them.
-        self.iteration = self.iteration.wrapping_add(1);
+        self.iteration = self.next_iteration();
         self.request.stamp(self.iteration);
         let mut started = Instant::now();
         if remake {

@@ -1,5 +1,7 @@
 //! The judgement: from evidence to a class. A pure function; `docs/proof.md` states its rules.
 
+mod sampled;
+
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -10,6 +12,7 @@ use super::counters::{Counter, Kind, Reading, SocketBytes, Unit, owner};
 use super::ucx::{Row, Table};
 use crate::measure::units::ByteSize;
 use crate::plan::Op;
+use sampled::{Estimate, Pcie, receives};
 
 /// A wire carried the bytes when it accounts for at least this part of the payload.
 const CARRIED: f64 = 0.5;
@@ -66,7 +69,8 @@ pub(crate) struct DeviceShare {
     pub(crate) transport: Option<String>,
     /// Bytes counted in the direction of the payload, background taken off; null where nothing counts them.
     pub(crate) bytes: Option<u64>,
-    /// Part of the payload in percent, at most 100 over all devices of a side; null where nothing counts it.
+    /// Part of the payload in percent, at most 100 over all devices of a side; null where nothing counts it. An estimate
+    /// where `bytes` is null: the rates of the link were sampled.
     pub(crate) share_percent: Option<f64>,
 }
 
@@ -93,6 +97,8 @@ pub(crate) enum Source {
     TcpConnections,
     /// Counters of a device.
     DeviceCounters,
+    /// Rates of a link that nothing counts, sampled while the loop ran.
+    SampledRates,
 }
 
 impl fmt::Display for Source {
@@ -102,6 +108,7 @@ impl fmt::Display for Source {
             Self::UcxEndpoint => "UCX endpoint line",
             Self::TcpConnections => "TCP connections",
             Self::DeviceCounters => "counters",
+            Self::SampledRates => "sampled rates",
         })
     }
 }
@@ -179,7 +186,7 @@ struct Wires {
     rdma: Told,
     tcp: Told,
     nvlink: Told,
-    pcie: Told,
+    pcie: Pcie,
 }
 
 /// What the counters of one side say.
@@ -192,6 +199,8 @@ struct Seen<'a> {
     net_part: Option<f64>,
     nvlink: Vec<Flow<'a>>,
     pcie: Vec<Flow<'a>>,
+    /// The same link by its rates, where nothing counts it.
+    sampled: Option<Estimate>,
     /// Bytes of the payload that are its engine's own.
     own_bytes: u64,
     /// Part of them in the engine's TCP connections.
@@ -236,7 +245,14 @@ pub(crate) fn judge(facts: &CaseFacts<'_>) -> Transport {
     let rdma = told(&sides, |side| side.rdma_part, hidden);
     // What is loud on the network does not cross the links of a GPU.
     let nvlink = told(&sides, |side| wire_part(&side.nvlink), |side| side.small);
-    let pcie = told(&sides, |side| wire_part(&side.pcie), |side| side.small);
+    let by_rate = |side: &Seen<'_>| side.sampled.as_ref().and_then(Estimate::part);
+    let crowded = |side: &Seen<'_>| side.sampled.as_ref().is_some_and(Estimate::is_crowded);
+    let pcie = told(
+        &sides,
+        |side| wire_part(&side.pcie).or_else(|| by_rate(side)),
+        |side| side.small || crowded(side),
+    );
+    let pcie = Pcie::new(pcie, sides.iter().filter_map(|side| side.sampled.as_ref()));
     let connections = |side: &Seen<'_>| side.connections.or(side.net_part);
     // Connections are the engine's own, and so exact.
     let tcp = told(&sides, connections, |side| side.connections.is_none() && hidden(side));
@@ -303,21 +319,24 @@ fn decide(said: Option<Said>, has_table: bool, wires: &Wires) -> (Class, Option<
 
 /// The table says something, and no counter accounts for the payload.
 fn without_counters(said: &Said, wires: &Wires) -> (Class, Option<Class>, Option<String>) {
-    let Wires { rdma, tcp, pcie, .. } = *wires;
+    let Wires { rdma, tcp, nvlink, pcie } = wires;
     let unknown = |text: String| (Class::Unknown, None, Some(text));
     let told = match said.wire {
         Some(Class::Shm) => {
             // Memory leaves no counter: what proves it is that nothing else moved.
-            let doubt = (tcp == Told::Unclear || rdma == Told::Unclear)
+            let doubt = (*tcp == Told::Unclear || *rdma == Told::Unclear)
                 .then(|| "counters cannot tell: there is other traffic, or too little payload".to_owned());
             let class = if said.emulated { Class::Emulated } else { Class::Shm };
             return (class, said.emulated.then_some(Class::Shm), doubt);
         }
-        Some(Class::Tcp) => tcp,
-        Some(Class::Rdma) => rdma,
+        Some(Class::Tcp) => *tcp,
+        Some(Class::Rdma) => *rdma,
         // RDMA from a GPU crosses its PCIe link as well: that counter says nothing for other lanes.
-        Some(Class::PcieP2p) if pcie == Told::Carried && !said.emulated => {
+        Some(Class::PcieP2p) if pcie.carried(*nvlink) && !said.emulated => {
             return (Class::PcieP2p, None, None);
+        }
+        Some(Class::PcieP2p) if !said.emulated => {
+            return unknown(format!("UCX's table says {said}, and {}", pcie.lacks()));
         }
         _ => {
             return unknown(format!("UCX's table says {said}, and nothing counts what it carries"));
@@ -401,7 +420,7 @@ fn wire_part(flows: &[Flow<'_>]) -> Option<f64> {
 }
 
 fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4]) -> Seen<'a> {
-    let receives = (facts.op == Op::Read) == (side == "initiator");
+    let receives = receives(facts.op, side);
     let expected = expected_bytes(facts);
     let (gpu, number) =
         if side == "initiator" { (&facts.gpus.initiator, 0) } else { (&facts.gpus.target, 1) };
@@ -419,7 +438,9 @@ fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4
         let flows = counters.filter_map(|counter| flow(counter, readings, receives, facts));
         flows.map(|flow| Flow { part: flow.part / share.max(f64::MIN_POSITIVE), ..flow }).collect()
     };
-    let rdma = of_kind(Kind::Rdma);
+    let (rdma, pcie) = (of_kind(Kind::Rdma), of_kind(Kind::Pcie));
+    let sampled = gpu.as_ref().filter(|_| pcie.is_empty());
+    let sampled = sampled.and_then(|gpu| Estimate::of(gpu, readings, receives, facts));
     let below: Vec<&str> =
         rdma.iter().filter(|f| f.part > IDLE).filter_map(|f| f.counter.interface.as_deref()).collect();
     let mut net = of_kind(Kind::Net);
@@ -454,7 +475,8 @@ fn seen<'a>(side: &'static str, facts: &CaseFacts<'_>, readings: &'a [Reading; 4
         rdma,
         net,
         nvlink,
-        pcie: of_kind(Kind::Pcie),
+        pcie,
+        sampled,
         connections,
         local,
         small: expected < OWN_TALK,
@@ -520,7 +542,8 @@ fn devices(wire: Class, row: Option<&Row>, sides: &[Seen<'_>], one_network: bool
                 continue;
             }
             Class::PcieP2p => {
-                devices.extend(of_gpu(side, &side.pcie, row));
+                let by_rate = side.sampled.as_ref().and_then(|estimate| estimate.device(side.side, row));
+                devices.extend(of_gpu(side, &side.pcie, row).or(by_rate));
                 continue;
             }
             Class::Rdma => &side.rdma,
@@ -643,6 +666,7 @@ fn counter_evidence(seen: &Seen<'_>, facts: &CaseFacts<'_>) -> Vec<Evidence> {
             flow.counter.source
         ),
     }));
+    evidence.extend(seen.sampled.as_ref().map(|estimate| estimate.evidence(seen.side, facts)));
     evidence
 }
 

@@ -370,12 +370,19 @@ pub(crate) struct Descriptors {
 }
 
 /// What is known about the data that arrived.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Verification {
     /// Bytes compared one by one at the consumer, after the timed loop.
     pub(crate) verified_bytes: u64,
-    /// Transfers of the timed loop whose first and last word were checked on their own.
+    /// Transfers whose first and last word were checked on their own, by either side.
     pub(crate) per_transfer_checks: u64,
+    /// Those of `per_transfer_checks` that the initiator made: of READs, when their completion was seen.
+    #[serde(default)]
+    pub(crate) checks_at_initiator: u64,
+    /// Those of `per_transfer_checks` that the target made: of marked WRITEs after the timed loop, when their notification
+    /// was taken.
+    #[serde(default)]
+    pub(crate) checks_at_target: u64,
     /// Fillings of the source during the case; each changes every word of it.
     pub(crate) epochs: u32,
     /// The first difference; null when there was none.

@@ -7,6 +7,7 @@ use checks::{Finding, NixlIdentity, Node, Status};
 use coordinator::Role;
 
 use super::join::Met;
+use super::marks::{self, Marked, Told};
 use super::message::Message;
 use super::nodes;
 use super::record::{Record, not_run};
@@ -61,6 +62,8 @@ struct Done {
     verified: Verified,
     /// Notifications that did not arrive.
     lost: u64,
+    /// Its marked WRITEs.
+    marked: Marked,
 }
 
 impl Initiator {
@@ -351,19 +354,24 @@ impl Initiator {
             self.record.startup("program start to first transfer done", self.record.elapsed_ns());
         }
         self.prepare(case, timed_epoch).await?;
-        self.witness.before(&mut self.supervisor, &self.plan).await?;
+        self.witness.before(&mut self.supervisor, &self.plan, case.op).await?;
         let measured = self.measure(timed_epoch).await?;
         self.witness.after(&mut self.supervisor).await?;
         let parts = self.plan.parts(case);
         let lost = self.count_notifications(&parts, &measured).await?;
         let verified = self.verify(&parts, timed_epoch, &measured).await?;
-        let figures = warm.into_iter().zip(measured).zip(verified).zip(lost);
-        let done = parts.into_iter().zip(figures).map(|(part, (((warm, measured), verified), lost))| Done {
-            part,
-            warm,
-            measured,
-            verified,
-            lost,
+        // Where the data of the loop is wrong, that is said.
+        let right = verified.iter().all(|v| v.mismatch.is_none())
+            && measured.iter().all(|m| m.mismatch.is_none() && m.late.is_none());
+        let marked = match right {
+            true => marks::look(&mut self.supervisor, &self.plan, &parts, timed_epoch).await?,
+            false => vec![Marked::default(); parts.len()],
+        };
+        let seen = verified.into_iter().zip(lost).zip(marked);
+        let figures = warm.into_iter().zip(measured).zip(seen);
+        let done = parts.into_iter().zip(figures).map(|(part, ((warm, measured), seen))| {
+            let ((verified, lost), marked) = seen;
+            Done { part, warm, measured, verified, lost, marked }
         });
         self.judge_parts(case, done.collect()).await
     }
@@ -456,13 +464,12 @@ impl Initiator {
             .collect();
         let mut parts = Vec::new();
         for done in done {
-            let Done { part, warm, measured, verified, lost } = done;
             let name = match several {
-                true => format!("{case}, {}", part.label(self.plan.ranks, case.op)),
+                true => format!("{case}, {}", done.part.label(self.plan.ranks, case.op)),
                 false => case.to_string(),
             };
-            let began_ns = measured.began_ns;
-            let mut result = self.judge_part(&name, &part.case, &warm, measured, verified, lost);
+            let (part, began_ns) = (done.part.clone(), done.measured.began_ns);
+            let mut result = self.judge_part(&name, done);
             self.witness
                 .judge(&mut self.supervisor, (&name, &part), &moved, &mut result, &mut self.record)
                 .await?;
@@ -478,24 +485,19 @@ impl Initiator {
         Ok(only.unwrap_or_else(|| not_run(case, self.plan.depth, "no rank has a part in it")))
     }
 
-    fn judge_part(
-        &mut self,
-        name: &str,
-        case: &Case,
-        warm: &WarmedUp,
-        measured: Measured,
-        verified: Verified,
-        lost: u64,
-    ) -> CaseResult {
-        let mismatch = measured.mismatch.or(verified.mismatch);
+    fn judge_part(&mut self, name: &str, done: Done) -> CaseResult {
+        let Done { part, warm, measured, verified, lost, marked } = done;
+        let case = &part.case;
+        let unnoticed = marked.unnoticed();
+        let mismatch = measured.mismatch.or(verified.mismatch).or(marked.looks.mismatch);
         let reason = if let Some(mismatch) = &mismatch {
             Some(mismatch.to_string())
-        } else if measured.arrived_late {
-            Some("a transfer was reported complete before its bytes were there; they came later".to_owned())
+        } else if let Some(late) = measured.late.or(marked.looks.late) {
+            Some(Told(case.op, late).to_string())
         } else if lost > 0 {
             Some(format!("{lost} of {} notifications did not arrive at the target", measured.notifications))
         } else {
-            None
+            unnoticed
         };
         if let Some(reason) = &reason {
             self.record.finding(data_finding(name, reason));
@@ -544,7 +546,9 @@ impl Initiator {
             warmup_transfers: warm.transfers,
             verification: Verification {
                 verified_bytes: verified.bytes,
-                per_transfer_checks: measured.checked,
+                per_transfer_checks: measured.checked + marked.looks.looked,
+                checks_at_initiator: measured.checked,
+                checks_at_target: marked.looks.looked,
                 epochs: 2,
                 mismatch,
             },

@@ -6,15 +6,16 @@
 use checks::{Finding, Node, Route};
 use serde::{Deserialize, Serialize};
 
+use crate::engine::lookout::Looks;
 use crate::engine::protocol::{Check, PeerRank, Verified};
-use crate::plan::{Case, Plan};
+use crate::plan::{Case, Part, Plan};
 use crate::proof::Ability;
-use crate::proof::counters::Reading;
+use crate::proof::counters::{Reading, Ways};
 use crate::report::model::{CaseResult, Placement, ResultFile};
 use crate::verdict::Outcome;
 
 /// The version of this conversation; two that differ cannot talk.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// What each side says of itself when it joins.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,18 +41,24 @@ pub(crate) enum Message {
     Prepare { case: Case, epoch: u32 },
     /// Initiator: take notifications from now on.
     Listen,
-    /// Target: done (to [`Message::Prepare`] and [`Message::Listen`]).
+    /// Target: done (to [`Message::Prepare`], [`Message::Listen`] and [`Message::LookOut`]).
     Done,
     /// Initiator: compare memory with the pattern, for each part of a case whose bytes arrived at the target.
     Verify { checks: Vec<Check>, epoch: u32 },
     /// Target: what each comparison found.
     Verified(Vec<Verified>),
+    /// Initiator: look at the marked WRITEs of these parts of a case when you take their notification, from now on.
+    LookOut { parts: Vec<Part>, epoch: u32 },
+    /// Initiator: this many marked WRITEs of the case were made to each rank in all; wait for them.
+    Looked { expected: Vec<u64>, timeout_ms: u64 },
+    /// Target: what it saw of them, part by part.
+    Seen(Vec<Looks>),
     /// Initiator: this many notifications were sent to each rank in all; wait for them.
     Heard { expected: Vec<u64>, timeout_ms: u64 },
     /// Target: this many came to each.
     HeardNotifications { notifications: Vec<u64> },
-    /// Initiator: read your counters.
-    Count,
+    /// Initiator: read your counters, and watch the rates of links that nothing counts until the next reading.
+    Count { sample: Option<Ways> },
     /// Target: these.
     Counted(Box<Reading>),
     /// Initiator: what could you use, and what did UCX log so far?
@@ -104,7 +111,7 @@ mod tests {
         let finding = Box::new(Finding::new("x", checks::Status::Fail, "title"));
         let messages = [
             Message::Done,
-            Message::Count,
+            Message::Count { sample: Some(Ways { sent: true, received: false }) },
             Message::HeardNotifications { notifications: vec![7, 8] },
             Message::Failed { finding, outcome: Outcome::NotTrusted },
             Message::Over { outcome: Outcome::Trusted, summary: "fine".to_owned(), result: None },

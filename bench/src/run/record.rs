@@ -323,7 +323,7 @@ pub(crate) fn not_run(case: &Case, depth: u32, reason: &str) -> CaseResult {
         unserved: 0,
         off_cpu_ns: None,
         warmup_transfers: 0,
-        verification: Verification { verified_bytes: 0, per_transfer_checks: 0, epochs: 0, mismatch: None },
+        verification: Verification::default(),
         nixl_telemetry: None,
         transport: None,
         ended_by: None,

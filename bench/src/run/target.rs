@@ -9,12 +9,14 @@ use coordinator::{Role, RunId};
 
 use super::join::{Met, Missed};
 use super::message::{Hello, Message, TargetOpened};
+use super::reader::Reader;
 use super::record::Record;
 use super::scope::Scope;
 use super::seats::{self, Chooser};
 use super::stop::Stop;
 use super::supervisor::{Supervisor, makes_no_sense};
-use super::witness::{Reader, testify};
+use super::witness::testify;
+use crate::engine::lookout::Looks;
 use crate::engine::protocol::{Check, Command, End, Event, Opened, PeerRank, Verified};
 use crate::engine::{Engine, Phase, ends};
 use crate::memory::Seat;
@@ -44,6 +46,8 @@ pub(crate) struct Target {
     terminal: Terminal,
     plan: Option<Box<Plan>>,
     reader: Reader,
+    /// The ranks of this side that look at marked WRITEs, part by part.
+    looking: Vec<u32>,
     keeping: Keeping,
     /// What this side knows of the run, with what the initiator has measured so far: kept here too, should it be lost.
     /// Begins with the plan.
@@ -100,6 +104,7 @@ impl Target {
             terminal,
             plan: None,
             reader: Reader::new(),
+            looking: Vec::new(),
             keeping,
             record: None,
         }
@@ -208,6 +213,13 @@ impl Target {
                     Message::Done
                 }
                 Message::Verify { checks, epoch } => Message::Verified(self.verify(&checks, epoch).await?),
+                Message::LookOut { parts, epoch } => {
+                    self.look_out(&parts, epoch).await?;
+                    Message::Done
+                }
+                Message::Looked { expected, timeout_ms } => {
+                    Message::Seen(self.looked(expected, timeout_ms).await?)
+                }
                 Message::Heard { expected, timeout_ms } => {
                     let hear = expected.into_iter().map(|expected| Command::Heard { expected, timeout_ms });
                     let mut notifications = Vec::new();
@@ -219,7 +231,9 @@ impl Target {
                     }
                     Message::HeardNotifications { notifications }
                 }
-                Message::Count => Message::Counted(Box::new(self.reader.read(&self.supervisor).await)),
+                Message::Count { sample } => {
+                    Message::Counted(Box::new(self.reader.read(&self.supervisor, sample).await))
+                }
                 Message::Testify => {
                     let strict = self.plan.as_ref().is_some_and(|plan| plan.strict);
                     Message::Testimony(Box::new(
@@ -272,6 +286,32 @@ impl Target {
         verified.ok_or_else(|| makes_no_sense("a rank that this side does not have".to_owned()))
     }
 
+    /// Has each rank look at the marked WRITEs of the parts that arrive there.
+    async fn look_out(&mut self, parts: &[Part], epoch: u32) -> Result<(), Stop> {
+        self.looking = parts.iter().map(|part| part.peer).collect();
+        let of_rank = |rank: u32| {
+            let mine = parts.iter().filter(|part| part.peer == rank).cloned().collect();
+            Command::LookOut { parts: mine, epoch }
+        };
+        let commands = (0..).zip(&self.supervisor.engines).map(|(rank, _)| of_rank(rank)).collect();
+        self.work(commands, Phase::Looking).await.map(drop)
+    }
+
+    /// What each rank saw of them, in the order of the parts.
+    async fn looked(&mut self, expected: Vec<u64>, timeout_ms: u64) -> Result<Vec<Looks>, Stop> {
+        let look = expected.into_iter().map(|expected| Command::Looked { expected, timeout_ms });
+        let mut seen = Vec::new();
+        for event in self.work(look.collect(), Phase::Looking).await? {
+            match event {
+                Event::Looked(looks) => seen.push(looks.into_iter()),
+                other => return Err(wrong_event(&other)),
+            }
+        }
+        let next = |rank: &u32| seen.get_mut(*rank as usize).and_then(Iterator::next);
+        let looks: Option<Vec<Looks>> = self.looking.iter().map(next).collect();
+        looks.ok_or_else(|| makes_no_sense("a rank that this side does not have".to_owned()))
+    }
+
     async fn work(&mut self, commands: Vec<Command>, phase: Phase) -> Result<Vec<Event>, Stop> {
         let deadline = self.plan.as_ref().map_or(OPEN_DEADLINE, |plan| plan.memory_command());
         self.supervisor.work(&commands, phase, deadline).await
@@ -303,6 +343,7 @@ impl Target {
         let OpenedSide { nixl, ranks, placements, phases } = opened(events)?;
         self.own.node.nixl = Some(nixl);
         self.placements.clone_from(&placements);
+        self.reader.know(&placements);
         if let Some(record) = &mut self.record {
             record.target(self.own.node.clone(), placements.clone(), &phases);
         }

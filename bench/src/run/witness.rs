@@ -8,13 +8,14 @@ use std::time::Duration;
 use checks::{Finding, Node, Status};
 
 use super::message::{Message, Testimony};
+use super::reader::{Reader, ways_of};
 use super::record::Record;
 use super::stop::Stop;
 use super::supervisor::Supervisor;
 use crate::engine::Phase;
 use crate::engine::protocol::{Command, Event};
-use crate::plan::{Part, Plan};
-use crate::proof::counters::{Reading, Sources};
+use crate::plan::{Op, Part, Plan};
+use crate::proof::counters::{Reading, Ways};
 use crate::proof::ucx::{Trouble, findings};
 use crate::proof::{
     Ability, CaseFacts, Class, EngineOfSide, Expected, GpuOfSide, GpusOfSides, Meets, Setting, Transport,
@@ -31,30 +32,6 @@ const QUIET_SHARE: u32 = 10;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Cases named in one finding.
 const CASES_NAMED: usize = 8;
-
-/// Reads this side's counters. Both roles have one.
-#[derive(Debug)]
-pub(super) struct Reader {
-    sources: Sources,
-    last: Option<Reading>,
-}
-
-impl Reader {
-    pub(super) fn new() -> Self {
-        Self { sources: Sources::of_this_host(), last: None }
-    }
-
-    /// Reads once, after drivers that repeat old values for a while would do so no more.
-    pub(super) async fn read(&mut self, supervisor: &Supervisor) -> Reading {
-        if let Some(last) = &self.last {
-            tokio::time::sleep(last.settle_time()).await;
-        }
-        let engines: Vec<u32> = supervisor.engines.iter().filter_map(crate::engine::Engine::pid).collect();
-        let reading = self.sources.read(&engines);
-        self.last = Some(reading.clone());
-        reading
-    }
-}
 
 /// What this side can say besides its counters: its means, and what UCX logged so far.
 pub(super) async fn testify(
@@ -155,6 +132,7 @@ impl Witness {
         record: &mut Record,
     ) -> Result<(), Stop> {
         let placements = record.result.placement.initiator.clone().unwrap_or_default();
+        self.reader.know(&placements);
         let ours = testify("initiator", plan.strict, &plan.engine_env(), &placements, supervisor).await?;
         let theirs = ask(supervisor, &Message::Testify).await?;
         let Message::Testimony(theirs) = theirs else { return Err(out_of_order()) };
@@ -185,31 +163,37 @@ impl Witness {
         Ok(())
     }
 
-    /// Watches what moves while nothing is asked for, and reads just before the timed loop.
-    pub(super) async fn before(&mut self, supervisor: &mut Supervisor, plan: &Plan) -> Result<(), Stop> {
+    /// Watches what moves while nothing is asked for, and reads just before the timed loop of a case in that direction.
+    pub(super) async fn before(
+        &mut self,
+        supervisor: &mut Supervisor,
+        plan: &Plan,
+        op: Op,
+    ) -> Result<(), Stop> {
+        let [ours, theirs] = ways_of(op).map(Some);
         self.initiator.clear();
         self.target.clear();
         // The peer is asked outside of this side's windows: its answers are no background, and no payload.
-        self.ask_target(supervisor).await?;
-        self.initiator.push(self.reader.read(supervisor).await);
+        self.ask_target(supervisor, theirs).await?;
+        self.initiator.push(self.reader.read(supervisor, ours).await);
         tokio::time::sleep(QUIET_MAX.min(plan.case_time() / QUIET_SHARE)).await;
-        self.initiator.push(self.reader.read(supervisor).await);
-        self.ask_target(supervisor).await?;
+        self.initiator.push(self.reader.read(supervisor, None).await);
+        self.ask_target(supervisor, theirs).await?;
         // One reading of the target ends its quiet window and begins its loop.
         self.target.extend(self.target.last().cloned());
-        self.initiator.push(self.reader.read(supervisor).await);
+        self.initiator.push(self.reader.read(supervisor, ours).await);
         Ok(())
     }
 
     /// Reads just after the timed loop.
     pub(super) async fn after(&mut self, supervisor: &mut Supervisor) -> Result<(), Stop> {
-        self.initiator.push(self.reader.read(supervisor).await);
-        self.ask_target(supervisor).await?;
+        self.initiator.push(self.reader.read(supervisor, None).await);
+        self.ask_target(supervisor, None).await?;
         settle_logs(supervisor).await
     }
 
-    async fn ask_target(&mut self, supervisor: &mut Supervisor) -> Result<(), Stop> {
-        match ask(supervisor, &Message::Count).await? {
+    async fn ask_target(&mut self, supervisor: &mut Supervisor, sample: Option<Ways>) -> Result<(), Stop> {
+        match ask(supervisor, &Message::Count { sample }).await? {
             Message::Counted(reading) => {
                 self.target.push(*reading);
                 Ok(())

@@ -1,6 +1,7 @@
 //! GPUs as NVML shows them.
 
 use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::error::NvmlError;
 
@@ -22,6 +23,7 @@ const PCIE_SENT: u32 = 197;
 const PCIE_RECEIVED: u32 = 198;
 const KIB: u64 = 1024;
 const MB: u64 = 1_000_000;
+const KB: u64 = 1000;
 
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +92,15 @@ pub struct Traffic {
     pub pcie: Option<(u64, u64)>,
 }
 
+/// A direction of a GPU's link, as the GPU sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Out of the GPU.
+    Sent,
+    /// Into it.
+    Received,
+}
+
 /// Payload bytes over one NVLink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkTraffic {
@@ -111,6 +122,20 @@ pub(super) fn fabrics(opened: &Opened) -> Result<Vec<String>, NvmlError> {
 
 pub(super) fn traffic(opened: &Opened) -> Result<Vec<Traffic>, NvmlError> {
     devices(opened)?.iter().map(|device| Ok(of_one(device.uuid()?, &counted(opened, device)))).collect()
+}
+
+/// The rate of a GPU's PCIe link; `None` for a GPU that NVML does not know.
+pub(super) fn pcie_rate(opened: &Opened, uuid: &str, way: Way) -> Result<Option<u64>, NvmlError> {
+    let counter = match way {
+        Way::Sent => PcieUtilCounter::Send,
+        Way::Received => PcieUtilCounter::Receive,
+    };
+    for device in devices(opened)? {
+        if device.uuid()? == uuid {
+            return device.pcie_throughput(counter).map(|kb| Some(u64::from(kb).saturating_mul(KB)));
+        }
+    }
+    Ok(None)
 }
 
 /// One call for everything that a GPU counts: sent and received by each link that it may have, then over PCIe.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use nvml_wrapper::Nvml as Library;
 
 use fields::Fields;
-pub use gpu::{Gpu, Link, LinkTraffic, PcieLink, Traffic};
+pub use gpu::{Gpu, Link, LinkTraffic, PcieLink, Traffic, Way};
 
 /// Names the library where the loader would not find it.
 pub const VARIABLE: &str = "KVWIRE_NVML_LIB";
@@ -123,6 +123,18 @@ impl Nvml {
     /// As [`Nvml::gpus`].
     pub fn traffic(&self) -> Result<Vec<Traffic>, String> {
         self.ask(|opened| gpu::traffic(opened).map_err(|error| error.to_string()))
+    }
+
+    /// Bytes per second over the PCIe link of a GPU (`GPU-…`) in a window of about 20 ms, for which the call waits
+    /// (`nvmlDeviceGetPcieThroughput`, in KB/s). Other GPUs of the node wait for it too.
+    ///
+    /// # Errors
+    /// As [`Nvml::gpus`]; the driver does not tell, or there is no such GPU.
+    pub fn pcie_rate(&self, uuid: &str, way: Way) -> Result<u64, String> {
+        let wanted = uuid.to_owned();
+        let rate =
+            self.ask(move |opened| gpu::pcie_rate(opened, &wanted, way).map_err(|error| error.to_string()))?;
+        rate.ok_or_else(|| format!("NVML knows no {uuid}"))
     }
 }
 

@@ -137,12 +137,12 @@ impl fmt::Display for MismatchKind {
                 f,
                 "old data: it was sent earlier in this run (filling {epoch}) and has not been replaced"
             ),
-            Self::StaleTransfer { iteration: 0 } => f.write_str(
-                "no transfer of the timed loop left its mark here, though they were reported as done",
-            ),
+            Self::StaleTransfer { iteration: 0 } => {
+                f.write_str("no transfer left its mark here, though they were reported as done")
+            }
             Self::StaleTransfer { iteration } => write!(
                 f,
-                "the mark of transfer {} of the loop; later ones were reported as done but did not arrive",
+                "the mark of transfer {}; later ones were reported as done but did not arrive",
                 count(u64::from(*iteration))
             ),
             Self::Elsewhere { source_offset, descriptor, stale_epoch } => {

@@ -1,8 +1,9 @@
 //! Traffic of GPUs over NVLink and PCIe.
 
 use std::fmt;
+use std::sync::Arc;
 
-use checks::nvml::{self, Nvml, Traffic};
+use checks::nvml::{self, Nvml, Traffic, Way};
 
 use super::super::kernel_files::NAMES_MAX;
 use super::{Counter, Kind, Unit};
@@ -11,6 +12,8 @@ use super::{Counter, Kind, Unit};
 pub(crate) trait GpuLinks: fmt::Debug + Send + Sync {
     /// All GPUs that can be asked.
     fn traffic(&self) -> Vec<Traffic>;
+    /// Bytes per second over the PCIe link of a GPU in a window that the call waits for; `None` where that is not told.
+    fn pcie_rate(&self, uuid: &str, way: Way) -> Option<u64>;
 }
 
 impl GpuLinks for &'static Nvml {
@@ -18,11 +21,15 @@ impl GpuLinks for &'static Nvml {
         // A driver that does not answer leaves no counter; the judgement then says that nothing counts the wire.
         Nvml::traffic(self).unwrap_or_default()
     }
+
+    fn pcie_rate(&self, uuid: &str, way: Way) -> Option<u64> {
+        Nvml::pcie_rate(self, uuid, way).ok()
+    }
 }
 
 /// The GPUs of this host; `None` where no driver is installed.
-pub(super) fn open() -> Option<Box<dyn GpuLinks>> {
-    Some(Box::new(nvml::shared().ok()?))
+pub(super) fn open() -> Option<Arc<dyn GpuLinks>> {
+    Some(Arc::new(nvml::shared().ok()?))
 }
 
 /// One counter for each NVLink, `GPU-… link 3`, and one for the PCIe link of each GPU, `GPU-… pcie`.

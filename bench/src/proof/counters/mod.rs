@@ -5,9 +5,11 @@
 mod gpu;
 mod infiniband;
 mod net;
+mod sampler;
 mod sockets;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::clock::now_ns;
 pub(crate) use gpu::{GpuLinks, owner};
 pub(crate) use net::interfaces;
+pub(crate) use sampler::{Sampled, Sampler, WINDOW, Ways, Windows};
 
 /// What kind of wire a counter belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +94,9 @@ pub(crate) struct Reading {
     /// The same of each engine by itself, in their order; empty where the kernel does not tell.
     #[serde(default)]
     pub(crate) engines: Vec<SocketBytes>,
+    /// Rates since the reading before, of links that nothing counts; only where they were asked for.
+    #[serde(default)]
+    pub(crate) sampled: Vec<Sampled>,
     /// The longest time for which a device repeats an old value, in ms.
     pub(crate) cached_ms: u64,
 }
@@ -100,7 +106,7 @@ pub(crate) struct Reading {
 pub(crate) struct Sources {
     sys: PathBuf,
     proc: PathBuf,
-    gpus: Option<Box<dyn GpuLinks>>,
+    gpus: Option<Arc<dyn GpuLinks>>,
 }
 
 impl Sources {
@@ -111,7 +117,7 @@ impl Sources {
 
     /// Other roots, for tests.
     #[cfg(test)]
-    pub(crate) fn at(sys: &std::path::Path, proc: &std::path::Path, gpus: Option<Box<dyn GpuLinks>>) -> Self {
+    pub(crate) fn at(sys: &std::path::Path, proc: &std::path::Path, gpus: Option<Arc<dyn GpuLinks>>) -> Self {
         Self { sys: sys.to_owned(), proc: proc.to_owned(), gpus }
     }
 
@@ -124,7 +130,14 @@ impl Sources {
         }
         let of_each = sockets::read(&self.proc, engines).unwrap_or_default();
         let sockets = of_each.iter().copied().reduce(SocketBytes::and);
-        Reading { at_ns: now_ns(), counters, sockets, engines: of_each, cached_ms }
+        Reading { at_ns: now_ns(), counters, sockets, engines: of_each, sampled: Vec::new(), cached_ms }
+    }
+
+    /// Begins to watch the PCIe links of these GPUs, less those that `reading` has counters of.
+    pub(crate) fn sample(&self, gpus: &[String], ways: Ways, reading: &Reading) -> Option<Sampler> {
+        let counts = |uuid: &str| reading.counters.iter().any(|c| c.kind == Kind::Pcie && owner(c) == uuid);
+        let uncounted = gpus.iter().filter(|uuid| !counts(uuid)).cloned().collect();
+        Sampler::start(Arc::clone(self.gpus.as_ref()?), uncounted, ways)
     }
 }
 

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use checks::nvml::{LinkTraffic, Traffic};
+use checks::nvml::{LinkTraffic, Traffic, Way};
 
 use super::*;
 
@@ -108,12 +108,16 @@ impl GpuLinks for TwoGpus {
             Traffic { uuid: "GPU-b".to_owned(), links: Vec::new(), pcie: None },
         ]
     }
+
+    fn pcie_rate(&self, _: &str, _: Way) -> Option<u64> {
+        Some(5)
+    }
 }
 
 #[test]
 fn gpu_links_are_counted_one_by_one_where_the_driver_tells() {
     let root = tempfile::tempdir().unwrap();
-    let reading = Sources::at(root.path(), root.path(), Some(Box::new(TwoGpus))).read(&[]);
+    let reading = Sources::at(root.path(), root.path(), Some(Arc::new(TwoGpus))).read(&[]);
     let counters: Vec<(Kind, &str, u64)> =
         reading.counters.iter().map(|c| (c.kind, c.device.as_str(), c.received)).collect();
     assert_eq!(
@@ -121,6 +125,19 @@ fn gpu_links_are_counted_one_by_one_where_the_driver_tells() {
         [(Kind::Nvlink, "GPU-a link 0", 2), (Kind::Nvlink, "GPU-a link 4", 2), (Kind::Pcie, "GPU-a pcie", 4)]
     );
     assert!(reading.counters.iter().all(|counter| super::owner(counter) == "GPU-a"));
+}
+
+#[test]
+fn only_links_that_nothing_counts_are_watched() {
+    let root = tempfile::tempdir().unwrap();
+    let sources = Sources::at(root.path(), root.path(), Some(Arc::new(TwoGpus)));
+    let (reading, ways) = (sources.read(&[]), Ways { sent: true, received: false });
+    assert!(sources.sample(&["GPU-a".to_owned()], ways, &reading).is_none());
+    let both = ["GPU-a".to_owned(), "GPU-b".to_owned()];
+    let seen = sources.sample(&both, ways, &reading).unwrap().stop();
+    assert!(seen.iter().all(|link| link.uuid == "GPU-b"), "{seen:?}");
+    let bare = Sources::at(root.path(), root.path(), None);
+    assert!(bare.sample(&both, ways, &reading).is_none());
 }
 
 #[test]

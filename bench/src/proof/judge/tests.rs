@@ -1,4 +1,4 @@
-use super::super::counters::SocketBytes;
+use super::super::counters::{Sampled, SocketBytes, Windows};
 use super::super::ucx::Lane;
 use super::*;
 
@@ -58,6 +58,7 @@ fn readings(devices: &[Device], connections: Option<u64>) -> [Reading; 4] {
             local_received: if within { bytes * moved } else { 0 },
         }),
         engines: Vec::new(),
+        sampled: Vec::new(),
         cached_ms: 0,
     };
     [at(0, 0, 0), at(50, 1, 0), at(60, 1, 0), at(560, 1, 1)]
@@ -252,6 +253,52 @@ fn the_same_gpu_lanes_are_nvlink_or_pcie_as_the_counters_of_both_gpus_say() {
     let mut loud = links(PAYLOAD / 2, 0);
     loud.push(Device(Kind::Net, "eth0", Unit::Bytes, PAYLOAD, PAYLOAD * 10));
     assert_eq!(both(Some(&ipc), &loud, Some(0)).class, Class::Nvlink);
+}
+
+/// Rates of both GPUs' PCIe links in MB/s, in so many windows of the loop of half a second, and in one quiet window.
+fn sampled(each_link: u64, windows: u64, mb_per_s: u64, quiet_mb_per_s: u64) -> [Reading; 4] {
+    let mut readings = readings(&links(each_link, 0)[..4], Some(0));
+    let seen = |count: u64, mb: u64| {
+        let windows = Windows { count, rates: count * mb * 1_000_000 };
+        let link = |uuid: &str| Sampled { uuid: uuid.to_owned(), sent: windows, received: windows };
+        vec![link("GPU-a"), link("GPU-b"), link("GPU-c")]
+    };
+    (readings[1].sampled, readings[3].sampled) = (seen(1, quiet_mb_per_s), seen(windows, mb_per_s));
+    readings
+}
+
+#[test]
+fn rates_stand_for_counters_where_nothing_counts_and_no_nvlink_moved() {
+    let ipc = table(ZERO_COPY, &[("cuda_ipc", "cuda")]);
+    let of = |readings: [Reading; 4]| judged(Some(&ipc), &readings, &readings);
+    let fits = PAYLOAD / 500_000;
+    let proven = of(sampled(0, 12, fits + 30, 30));
+    assert_eq!((proven.class, proven.doubt.as_deref()), (Class::PcieP2p, None));
+    let devices: Vec<_> = proven.devices.iter().map(|d| (d.device.as_str(), d.bytes)).collect();
+    assert_eq!(devices, [("GPU-a", None), ("GPU-b", None)]);
+    assert!(proven.devices[0].share_percent.unwrap() > 99.0, "{proven:?}");
+    let rates: Vec<_> = proven.evidence.iter().filter(|e| e.source == Source::SampledRates).collect();
+    assert_eq!(rates.len(), 2, "{proven:?}");
+    for words in ["12 windows of 20 ms", "about 100 % of the payload", "0.030 GB/s of background"] {
+        assert!(rates[0].text.contains(words), "{words}: {rates:?}");
+    }
+    for (readings, why) in [
+        (sampled(0, 4, fits, 0), "too short for the sampled rates of PCIe (4 windows of 20 ms"),
+        (sampled(0, 12, fits / 20, 0), "do not fit it"),
+        (sampled(0, 12, fits * 3, 0), "do not fit it"),
+        (sampled(PAYLOAD / 10, 12, fits, 0), "NVLinks moved as well"),
+    ] {
+        let doubted = of(readings);
+        assert_eq!(doubted.class, Class::Unknown, "{why}");
+        assert!(doubted.doubt.as_ref().unwrap().contains(why), "{why}: {doubted:?}");
+    }
+    // NVLink that is counted needs no rates, and where bytes are counted nobody asks for them.
+    assert_eq!(of(sampled(PAYLOAD / 2, 12, 1, 0)).class, Class::Nvlink);
+    let mut counted = readings(&links(0, PAYLOAD), Some(0));
+    counted[3].sampled = sampled(0, 12, 1, 0)[3].sampled.clone();
+    let judged = of(counted);
+    assert_eq!(judged.class, Class::PcieP2p);
+    assert!(judged.evidence.iter().all(|e| e.source != Source::SampledRates), "{judged:?}");
 }
 
 #[test]

@@ -99,6 +99,8 @@ pub(crate) fn case(op: Op, size: &str, block_bytes: u64, samples: u64, typical: 
         verification: Verification {
             verified_bytes: block_bytes * 2,
             per_transfer_checks: transfers,
+            checks_at_initiator: transfers,
+            checks_at_target: 0,
             epochs: 3,
             mismatch: None,
         },

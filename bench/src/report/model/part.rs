@@ -120,6 +120,8 @@ impl CaseResult {
             verification: Verification {
                 verified_bytes: part.verified_bytes,
                 per_transfer_checks: 0,
+                checks_at_initiator: 0,
+                checks_at_target: 0,
                 epochs: self.verification.epochs,
                 mismatch: part.mismatch.clone(),
             },

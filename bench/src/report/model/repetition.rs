@@ -83,6 +83,8 @@ impl CaseResult {
         self.scheduled = joined(self.scheduled.take(), next.scheduled);
         self.verification.verified_bytes += next.verification.verified_bytes;
         self.verification.per_transfer_checks += next.verification.per_transfer_checks;
+        self.verification.checks_at_initiator += next.verification.checks_at_initiator;
+        self.verification.checks_at_target += next.verification.checks_at_target;
         self.verification.epochs += next.verification.epochs;
         if self.status == CaseStatus::Pass && next.status != CaseStatus::Pass {
             self.status = next.status;

@@ -45,6 +45,8 @@ pub struct Gpu {
     pub pcie: (u32, u32),
     /// The driver counts PCIe bytes.
     pub pcie_counted: bool,
+    /// The driver tells rates over PCIe.
+    pub pcie_sampled: bool,
     /// Can do `cuMemCreate`.
     pub vmm: bool,
     /// Can do fabric handles.
@@ -91,6 +93,7 @@ impl Default for Gpu {
             link_mbps: 26_562,
             pcie: (5, 16),
             pcie_counted: true,
+            pcie_sampled: true,
             vmm: true,
             fabric: true,
             dma_buf: true,
@@ -160,6 +163,7 @@ fn gpu(text: &str) -> Result<Gpu, String> {
                 gpu.pcie = (number(generation)?, number(lanes)?);
             }
             "pcie_counted" => gpu.pcie_counted = flag(value)?,
+            "pcie_sampled" => gpu.pcie_sampled = flag(value)?,
             "vmm" => gpu.vmm = flag(value)?,
             "fabric" => gpu.fabric = flag(value)?,
             "dma_buf" => gpu.dma_buf = flag(value)?,

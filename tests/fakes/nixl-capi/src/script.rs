@@ -1,9 +1,9 @@
 //! The faults that a test asks for.
 //!
 //! `KVWIRE_FAKE_NIXL` holds a comma list of them. Each may end in `@after=N`: it then holds from the moment when N
-//! transfers have been posted by this process; and in `@rank=N`: it then holds only in the process whose agent's name
-//! ends in that number. A word that is not understood ends the process, because a test that misspells a fault must not
-//! pass.
+//! transfers have been posted by this process; in `@marked`: it then holds only for transfers that kvwire marks by their
+//! notification; and in `@rank=N`: it then holds only in the process whose agent's name ends in that number. A word that is not
+//! understood ends the process, because a test that misspells a fault must not pass.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +50,8 @@ pub(crate) enum Fault {
     Stale,
     /// Completes only after so many microseconds.
     Slow(u64),
+    /// Completes and notifies at once, and the bytes come so many microseconds later.
+    Late(u64),
     /// Never returns from this call.
     Hang(Call),
     /// Ends the process inside post.
@@ -81,7 +83,15 @@ pub(crate) fn hang(call: Call) {
 struct Rule {
     fault: Fault,
     after: u64,
+    marked: bool,
     rank: Option<u64>,
+}
+
+/// A post of this process: how many there were before it, and whether its notification marks it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Post {
+    pub(crate) index: u64,
+    pub(crate) marked: bool,
 }
 
 static RULES: RwLock<Option<Vec<Rule>>> = RwLock::new(None);
@@ -96,24 +106,28 @@ pub(crate) fn name_agent(name: &str) {
     RANK.store(rank, Ordering::Relaxed);
 }
 
-/// Counts one post and answers how many there were before it.
-pub(crate) fn count_post() -> u64 {
-    POSTS.fetch_add(1, Ordering::Relaxed)
+/// How the notification of a marked transfer begins.
+const MARK: &[u8] = b"kvwire-mark ";
+
+/// Counts one post, with its notification.
+pub(crate) fn count_post(notification: Option<&[u8]>) -> Post {
+    let marked = notification.is_some_and(|message| message.starts_with(MARK));
+    Post { index: POSTS.fetch_add(1, Ordering::Relaxed), marked }
 }
 
-/// The first fault that holds now and that `pick` wants.
+/// The first fault that holds now and that `pick` wants, outside of a transfer.
 pub(crate) fn active<T>(pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
-    active_at(POSTS.load(Ordering::Relaxed), pick)
+    active_at(Post { index: POSTS.load(Ordering::Relaxed), marked: false }, pick)
 }
 
-/// The same for the post with this index.
-pub(crate) fn active_at<T>(posts: u64, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
+/// The same for this post.
+pub(crate) fn active_at<T>(post: Post, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
     if let Some(rules) = read().as_deref() {
-        return choose(rules, posts, pick);
+        return choose(rules, post, pick);
     }
     let text = std::env::var(VARIABLE).unwrap_or_default();
     let rules = parse(&text).unwrap_or_else(|error| misspelt(&error));
-    let chosen = choose(&rules, posts, pick);
+    let chosen = choose(&rules, post, pick);
     replace(rules);
     chosen
 }
@@ -132,9 +146,10 @@ fn replace(rules: Vec<Rule>) {
     *RULES.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(rules);
 }
 
-fn choose<T>(rules: &[Rule], posts: u64, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
+fn choose<T>(rules: &[Rule], post: Post, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
+    let now = |rule: &&Rule| post.index >= rule.after && (post.marked || !rule.marked);
     let here = |rule: &&Rule| rule.rank.is_none_or(|rank| rank == RANK.load(Ordering::Relaxed));
-    rules.iter().filter(|rule| posts >= rule.after).filter(here).find_map(|rule| pick(rule.fault))
+    rules.iter().filter(now).filter(here).find_map(|rule| pick(rule.fault))
 }
 
 fn misspelt(error: &str) -> ! {
@@ -151,11 +166,15 @@ fn rule(word: &str) -> Result<Rule, String> {
         Some((rest, rank)) => (rest, Some(number(word, rank)?)),
         None => (word, None),
     };
+    let (rest, marked) = match rest.strip_suffix("@marked") {
+        Some(rest) => (rest, true),
+        None => (rest, false),
+    };
     let (fault, after) = match rest.split_once("@after=") {
         Some((fault, after)) => (fault, number(word, after)?),
         None => (rest, 0),
     };
-    Ok(Rule { fault: self::fault(word, fault)?, after, rank })
+    Ok(Rule { fault: self::fault(word, fault)?, after, marked, rank })
 }
 
 fn fault(word: &str, text: &str) -> Result<Fault, String> {
@@ -186,6 +205,7 @@ fn fault(word: &str, text: &str) -> Result<Fault, String> {
         "get_notifs" => Fault::GetNotifs(number(word, value)?),
         "corrupt" => Fault::Corrupt(number(word, value)?),
         "slow" => Fault::Slow(number(word, value)?),
+        "late" => Fault::Late(number(word, value)?),
         "hang" => Fault::Hang(match value {
             "create_backend" => Call::CreateBackend,
             "load_remote" => Call::LoadRemote,
@@ -207,12 +227,12 @@ mod tests {
     #[test]
     fn a_list_with_and_without_a_start() {
         assert_eq!(
-            parse("post=-2@after=3, stall ,corrupt=17@rank=1,drop@after=6@rank=2").unwrap(),
+            parse("post=-2@after=3, stall ,corrupt=17@rank=1,drop@after=6@marked@rank=2").unwrap(),
             [
-                Rule { fault: Fault::Post(-2), after: 3, rank: None },
-                Rule { fault: Fault::Stall, after: 0, rank: None },
-                Rule { fault: Fault::Corrupt(17), after: 0, rank: Some(1) },
-                Rule { fault: Fault::Drop, after: 6, rank: Some(2) },
+                Rule { fault: Fault::Post(-2), after: 3, marked: false, rank: None },
+                Rule { fault: Fault::Stall, after: 0, marked: false, rank: None },
+                Rule { fault: Fault::Corrupt(17), after: 0, marked: false, rank: Some(1) },
+                Rule { fault: Fault::Drop, after: 6, marked: true, rank: Some(2) },
             ]
         );
         assert_eq!(parse("").unwrap(), []);
@@ -235,8 +255,21 @@ mod tests {
     #[test]
     fn a_fault_holds_from_its_post_on() {
         let rules = parse("stall@after=2").unwrap();
-        let stalls = |posts| choose(&rules, posts, |fault| (fault == Fault::Stall).then_some(())).is_some();
+        let stalls = |index| {
+            let post = Post { index, marked: false };
+            choose(&rules, post, |fault| (fault == Fault::Stall).then_some(())).is_some()
+        };
         assert!(!stalls(1));
         assert!(stalls(2));
+    }
+
+    #[test]
+    fn a_fault_of_marked_transfers_spares_the_others() {
+        let rules = parse("late=5@marked").unwrap();
+        let late = |marked| {
+            let post = Post { index: 0, marked };
+            choose(&rules, post, |fault| (fault == Fault::Late(5)).then_some(())).is_some()
+        };
+        assert!(late(true) && !late(false));
     }
 }

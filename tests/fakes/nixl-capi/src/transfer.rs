@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nixl_sys as sys;
 
 use crate::agent::{Agent, Prepared};
-use crate::script::{self, Call, Fault};
+use crate::script::{self, Call, Fault, Post};
 use crate::segments::{self, Direction, Place, Segment};
 use crate::status::{BACKEND, Failed, IN_PROGRESS, INVALID_PARAM, NO_TELEMETRY, Outcome, scripted};
 
@@ -34,7 +34,7 @@ pub(crate) struct Transfer {
 enum State {
     Idle,
     /// Which post of this process it is, and when it happened.
-    Posted(u64, Instant),
+    Posted(Post, Instant),
     Done,
     Failed(Failed),
 }
@@ -85,14 +85,14 @@ impl Transfer {
     }
 
     pub(crate) fn post(&mut self, agent: &Agent) -> Outcome<()> {
-        let index = script::count_post();
-        if script::active_at(index, |fault| (fault == Fault::Free).then_some(())).is_some() {
+        let post = script::count_post(self.notification.as_deref());
+        if script::active_at(post, |fault| (fault == Fault::Free).then_some(())).is_some() {
             self.state = State::Done;
             return Ok(());
         }
         script::hang(Call::Post);
         let at = Instant::now();
-        if script::active_at(index, |fault| (fault == Fault::Abort).then_some(())).is_some() {
+        if script::active_at(post, |fault| (fault == Fault::Abort).then_some(())).is_some() {
             crate::say("aborting in post");
             std::process::abort();
         }
@@ -102,27 +102,27 @@ impl Transfer {
         }
         let refused =
             script::active_at(
-                index,
+                post,
                 |fault| if let Fault::Post(status) = fault { Some(status) } else { None },
             );
         if let Some(status) = refused {
             self.state = State::Failed(Failed(status));
             return Err(Failed(status));
         }
-        self.state = State::Posted(index, at);
+        self.state = State::Posted(post, at);
         self.post_duration = at.elapsed();
         Err(IN_PROGRESS)
     }
 
     pub(crate) fn poll(&mut self, agent: &Agent) -> Outcome<()> {
-        let (index, since) = match self.state {
+        let (post, since) = match self.state {
             State::Idle => return Err(BACKEND),
             State::Done => return Ok(()),
             State::Failed(failed) => return Err(failed),
-            State::Posted(index, since) => (index, since),
+            State::Posted(post, since) => (post, since),
         };
         agent.peer(&self.peer)?;
-        self.wait(index, since).and_then(|()| self.complete(agent, index)).inspect_err(|failed| {
+        self.wait(post, since).and_then(|()| self.complete(agent, post)).inspect_err(|failed| {
             if *failed != IN_PROGRESS {
                 self.state = State::Failed(*failed);
             }
@@ -162,11 +162,14 @@ impl Transfer {
     }
 
     /// Is it time to complete?
-    fn wait(&self, index: u64, since: Instant) -> Outcome<()> {
-        scripted(script::active_at(index, |fault| {
-            if let Fault::Poll(status) = fault { Some(status) } else { None }
-        }))?;
-        let pending = script::active_at(index, |fault| match fault {
+    fn wait(&self, post: Post, since: Instant) -> Outcome<()> {
+        scripted(script::active_at(
+            post,
+            |fault| {
+                if let Fault::Poll(status) = fault { Some(status) } else { None }
+            },
+        ))?;
+        let pending = script::active_at(post, |fault| match fault {
             Fault::Stall => {
                 // It will not complete: there is no time to be lost, and a core to be left to others.
                 std::thread::sleep(STALLED_POLL);
@@ -178,19 +181,19 @@ impl Transfer {
         pending.map_or(Ok(()), |()| Err(IN_PROGRESS))
     }
 
-    fn complete(&self, agent: &Agent, index: u64) -> Outcome<()> {
-        self.deliver(index).map_err(|error| {
+    fn complete(&self, agent: &Agent, post: Post) -> Outcome<()> {
+        self.deliver(post).map_err(|error| {
             crate::say(&format!("cannot move bytes to or from `{}`: {error}", self.peer));
             BACKEND
         })?;
-        if script::active_at(index, |fault| (fault == Fault::Mute).then_some(())).is_some() {
+        if script::active_at(post, |fault| (fault == Fault::Mute).then_some(())).is_some() {
             return Ok(());
         }
         self.notification.as_ref().map_or(Ok(()), |message| agent.send(&self.peer, message))
     }
 
-    fn deliver(&self, index: u64) -> io::Result<()> {
-        if script::active_at(index, |fault| (fault == Fault::Drop).then_some(())).is_some() {
+    fn deliver(&self, post: Post) -> io::Result<()> {
+        if script::active_at(post, |fault| (fault == Fault::Drop).then_some(())).is_some() {
             return Ok(());
         }
         let [ours, theirs] = self.gpus;
@@ -199,7 +202,7 @@ impl Transfer {
             Direction::ToRemote => (ours, theirs),
         };
         fake_gpus::carried(from, to, self.total_bytes() as u64);
-        if !keeps_first_bytes() && script::active_at(index, damages).is_none() {
+        if !keeps_first_bytes() && script::active_at(post, damages).is_none() {
             // SAFETY: local ranges were registered by the caller, who keeps them mapped while the transfer runs.
             return unsafe { segments::copy(&self.local, self.place, &self.remote, self.direction) };
         }
@@ -216,17 +219,32 @@ impl Transfer {
         }
         // Faults of the same kind are not repeated: one pass over the kinds is enough.
         for kind in [Fault::Stale, Fault::Swap, Fault::Short] {
-            if script::active_at(index, |fault| (fault == kind).then_some(())).is_some() {
+            if script::active_at(post, |fault| (fault == kind).then_some(())).is_some() {
                 self.damage(kind, &mut bytes);
             }
         }
         let flipped =
             script::active_at(
-                index,
+                post,
                 |fault| if let Fault::Corrupt(offset) = fault { Some(offset) } else { None },
             );
         if let Some(byte) = flipped.and_then(|offset| bytes.get_mut(offset)) {
             *byte ^= 1;
+        }
+        let late = script::active_at(
+            post,
+            |fault| if let Fault::Late(micros) = fault { Some(micros) } else { None },
+        );
+        if let Some(micros) = late {
+            let target = target.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_micros(micros));
+                // SAFETY: the engine keeps its pool, and its peer, until the process ends.
+                if let Err(error) = unsafe { target_place.write(&target, &bytes) } {
+                    crate::say(&format!("cannot move bytes late: {error}"));
+                }
+            });
+            return Ok(());
         }
         // SAFETY: as above.
         unsafe { target_place.write(target, &bytes) }
@@ -254,14 +272,16 @@ impl Transfer {
     }
 }
 
-/// Whether a fault changes the bytes on their way.
+/// Whether a fault changes the bytes on their way, or when they come.
 fn damages(fault: Fault) -> Option<()> {
-    matches!(fault, Fault::Corrupt(_) | Fault::Swap | Fault::Short | Fault::Stale).then_some(())
+    matches!(fault, Fault::Corrupt(_) | Fault::Swap | Fault::Short | Fault::Stale | Fault::Late(_))
+        .then_some(())
 }
 
 /// Whether the script will want stale data now or later.
 fn keeps_first_bytes() -> bool {
-    script::active_at(u64::MAX, |fault| (fault == Fault::Stale).then_some(())).is_some()
+    script::active_at(Post { index: u64::MAX, marked: true }, |fault| (fault == Fault::Stale).then_some(()))
+        .is_some()
 }
 
 fn range(list: &Prepared, index: i32) -> Outcome<Segment> {

@@ -5,6 +5,7 @@
 #![allow(non_snake_case, reason = "names of the C API")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::time::{Duration, Instant};
 
 use fake_gpus::{Gpu, LINKS_MAX, Way, fault, script};
 
@@ -13,6 +14,9 @@ const INVALID_ARGUMENT: c_uint = 2;
 const NOT_SUPPORTED: c_uint = 3;
 const INSUFFICIENT_SIZE: c_uint = 7;
 const DRIVER_NOT_LOADED: c_uint = 9;
+
+/// What `nvmlDeviceGetPcieThroughput` watches.
+const WINDOW: Duration = Duration::from_millis(20);
 
 /// A device handle is the GPU's number plus one.
 type Handle = *mut c_void;
@@ -348,4 +352,34 @@ pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
         }
     }
     SUCCESS
+}
+
+/// As nvml.h says: what the link carried in a window for which the call waits.
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetPcieThroughput(
+    handle: Handle,
+    counter: c_uint,
+    out: *mut c_uint,
+) -> c_uint {
+    let Some((index, gpu)) = gpu(handle) else { return INVALID_ARGUMENT };
+    if let Some(code) = scripted("nvmlDeviceGetPcieThroughput") {
+        return code;
+    }
+    let way = match counter {
+        0 => Way::Sent,
+        1 => Way::Received,
+        _ => return INVALID_ARGUMENT,
+    };
+    if !gpu.pcie_sampled {
+        return NOT_SUPPORTED;
+    }
+    let (begin, before) = (Instant::now(), fake_gpus::pcie(index, way));
+    std::thread::sleep(WINDOW);
+    let bytes = fake_gpus::pcie(index, way).saturating_sub(before);
+    let kb_per_s = bytes as f64 / 1e3 / begin.elapsed().as_secs_f64();
+    // SAFETY: as above.
+    unsafe { give(out, kb_per_s as c_uint) }
 }
