@@ -91,6 +91,30 @@ async fn an_outage_shorter_than_the_lease_is_survived() {
 }
 
 #[tokio::test]
+async fn two_outages_in_a_row_of_which_the_second_loses_everything_are_noticed_by_a_watch() {
+    let mut etcd = Etcd::start().await;
+    // What others put raises the revision that a watch goes on from far above that of an empty etcd.
+    let raise = |etcd: &Etcd| (0..20).for_each(|_| drop(etcd.ctl(&["put", "elsewhere", "x"])));
+    let (options, notices) = options(Duration::from_secs(30));
+    let a = connect(&etcd.etcd_endpoint(), &EtcdCredentials::default(), &options).await.unwrap();
+    let b = connect(&etcd.etcd_endpoint(), &EtcdCredentials::default(), &options).await.unwrap();
+    // The watch is opened again some 50 ms after it broke: etcd may be emptied between its listing and its stream.
+    for (round, wait_ms) in [0, 30, 60, 90].into_iter().enumerate() {
+        raise(&etcd);
+        let mut watch = b.watch("").await.unwrap();
+        etcd.kill();
+        etcd.restart(true).await;
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        etcd.kill();
+        etcd.restart(false).await;
+        seen(&notices, "Reregistered").await;
+        let key = format!("after-{round}");
+        within("the key", async { while a.put_if_absent(&key, Bytes::new()).await.is_err() {} }).await;
+        while next(&mut watch).await.key() != key {}
+    }
+}
+
+#[tokio::test]
 async fn an_outage_longer_than_the_lease_is_the_control_plane_lost() {
     let mut etcd = Etcd::start().await;
     let (options, _) = options(Duration::from_secs(1));

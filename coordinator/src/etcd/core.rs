@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::future::Future;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) struct Core {
     pub(crate) lease: AtomicI64,
     pub(crate) alive_until: Mutex<Instant>,
     /// How often a lost lease was replaced. Counted before the keys are put again.
-    pub(crate) replaced: AtomicU64,
+    pub(crate) replaced: watch::Sender<u64>,
     /// What this process has put, for a new lease should etcd lose the old one.
     mine: Mutex<BTreeMap<String, Bytes>>,
     lost: watch::Sender<Option<Lost>>,
@@ -108,7 +108,7 @@ impl Core {
             observer: options.observer.clone(),
             lease: AtomicI64::new(id),
             alive_until: Mutex::new(since + ttl),
-            replaced: AtomicU64::new(0),
+            replaced: watch::Sender::new(0),
             mine: Mutex::default(),
             lost: watch::Sender::new(None),
         }

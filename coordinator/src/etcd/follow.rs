@@ -1,7 +1,6 @@
 //! Watches: a listing at one revision, then the changes after it; listed again when the stream breaks.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,7 +45,7 @@ pub(crate) async fn start(
         queue,
         view: View::default(),
         revision: 0,
-        replaced: core.replaced.load(Ordering::Relaxed),
+        replaced: *core.replaced.borrow(),
     };
     let (rows, revision) = follower.list().await?;
     follower.revision = revision;
@@ -92,12 +91,21 @@ impl Follower {
             WatchOptions::new().with_prefix().with_fragment().with_start_revision(self.revision + 1);
         let mut client = self.core.client.watch_client().max_decoding_message_size(MAX_BATCH);
         let mut stream: WatchStream = client.watch(self.full(&self.prefix), Some(options)).await?;
-        while let Some(batch) = stream.message().await? {
-            if batch.canceled() || !self.take(&batch) {
+        let mut replacements = self.core.replaced.subscribe();
+        loop {
+            let known = self.replaced;
+            let batch = tokio::select! {
+                batch = stream.message() => batch?,
+                // An etcd that forgot our lease forgot the revision too that this stream goes on from.
+                _ = replacements.wait_for(|times| *times != known) => return Ok(()),
+            };
+            let Some(batch) = batch else { return Ok(()) };
+            // So did one that is behind it: it would tell nothing until it came there.
+            let behind = batch.header().is_some_and(|header| header.revision() < self.revision);
+            if behind || batch.canceled() || !self.take(&batch) {
                 return Ok(());
             }
         }
-        Ok(())
     }
 
     fn take(&mut self, batch: &WatchResponse) -> bool {
@@ -131,7 +139,7 @@ impl Follower {
         loop {
             let (rows, revision) = self.list().await?;
             // After the listing: a listing with our own keys put again comes after they were counted.
-            let replaced = self.core.replaced.load(Ordering::Relaxed);
+            let replaced = *self.core.replaced.borrow();
             let went_back = revision < self.revision || replaced != self.replaced;
             if went_back && Instant::now() < patience && self.view.misses_any(&rows) {
                 // What is new does not wait for what is missing: a peer may have gone on meanwhile.

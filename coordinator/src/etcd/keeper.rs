@@ -110,7 +110,7 @@ async fn register_again(core: &Core) -> Result<(), StoreError> {
         .call("a new lease", |mut client, _| async move { client.lease_grant(seconds, None).await })
         .await?;
     core.lease.store(lease.id(), Ordering::Relaxed);
-    core.replaced.fetch_add(1, Ordering::Relaxed);
+    core.replaced.send_modify(|times| *times += 1);
     core.alive_from(sent);
     for (key, value) in core.own() {
         if let Put::Exists(_) = core.put_if_absent(&key, value).await? {

@@ -96,8 +96,9 @@ impl Phase {
             Self::WarmUp => Hold::Transfers { warmup: "100", samples: "1" },
             Self::TimedLoop => Hold::Transfers { warmup: "1", samples: "100" },
             // The target waits two seconds for the second case's notifications. A case posts 95 transfers: one cold, ten
-            // to warm up, twenty timed, 64 beside NIXL's own clock; with notifications, two thousand more.
-            Self::Verification => Hold::Script("mute@after=2100"),
+            // to warm up, twenty timed, 64 beside NIXL's own clock; with notifications, two thousand more; at last up to
+            // 64 that the target looks at.
+            Self::Verification => Hold::Script("mute@after=2200"),
         }
     }
 }
