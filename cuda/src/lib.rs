@@ -15,6 +15,7 @@ mod export;
 mod kernels;
 mod library;
 mod memory;
+mod pinned;
 
 pub use context::Context;
 pub use device::{Device, Driver};
@@ -23,3 +24,4 @@ pub use export::{Export, Exports};
 pub use kernels::{Kernels, Marks, Piece};
 pub use library::{LoadError, VARIABLE};
 pub use memory::{Alloc, GpuMemory};
+pub use pinned::PinnedMemory;

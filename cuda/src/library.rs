@@ -113,6 +113,8 @@ table! {
         launch: "cuLaunchKernel" unsafe extern "C" fn(Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void) -> Code,
     }
     optional {
+        alloc_host: "cuMemAllocHost_v2" unsafe extern "C" fn(*mut *mut c_void, usize) -> Code,
+        free_host: "cuMemFreeHost" unsafe extern "C" fn(*mut c_void) -> Code,
         parent_uuid: "cuDeviceGetUuid" unsafe extern "C" fn(*mut Uuid, DeviceHandle) -> Code,
         granularity: "cuMemGetAllocationGranularity" unsafe extern "C" fn(*mut usize, *const AllocationProp, Granularity) -> Code,
         create: "cuMemCreate" unsafe extern "C" fn(*mut Allocation, usize, *const AllocationProp, c_ulonglong) -> Code,

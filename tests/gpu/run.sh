@@ -197,6 +197,25 @@ else
     say "not possible" two-gpus "there are $gpus GPUs here"
 fi
 
+# Copies between host and GPU, as the engine measured them when it took its memory, beside the GPU's PCIe link.
+tenths() { local tenths=$((${1} / 100000000)); echo "$((tenths / 10)).$((tenths % 10)) GB/s"; }
+from_host=$(value vram-vram from_host_bytes_per_s)
+to_host=$(value vram-vram to_host_bytes_per_s)
+link=$(value vram-vram pcie_bytes_per_s)
+if [ "${from_host:-null}" != null ] && [ "${to_host:-null}" != null ]; then
+    figures="from host $(tenths "$from_host"), to host $(tenths "$to_host")"
+    if [ "${link:-null}" != null ]; then
+        figures="$figures: $((from_host * 100 / link)) % and $((to_host * 100 / link)) % of $(tenths "$link") ($(value vram-vram pcie))"
+    else
+        figures="$figures; what the PCIe link carries is not known"
+    fi
+    say pass host-gpu-copies "$figures"
+elif why=$(impossible vram-vram) && [ -n "$why" ]; then
+    say "not possible" host-gpu-copies "$why"
+else
+    say fail host-gpu-copies "they were not measured"
+fi
+
 # Figures beside what the path could reach.
 for item in vram-vram vram-dram dram-vram transport-proof; do
     # A line that was wrapped goes on until its bracket ends.

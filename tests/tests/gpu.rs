@@ -62,6 +62,14 @@ fn two_gpus_are_proven_to_talk_over_nvlink_by_the_counters_of_every_link() {
     assert_eq!(placement["initiator"][0]["gpu"]["pci"], "0000:17:00.0", "{ended}");
     assert_eq!(placement["target"][0]["gpu"]["pci"], "0000:65:00.0", "{ended}");
     assert!(placement["initiator"][0]["gpu"]["without_kernels"].is_null(), "the kernels were used: {ended}");
+    for side in ["initiator", "target"] {
+        let gpu = &placement[side][0]["gpu"];
+        for figure in ["from_host_bytes_per_s", "to_host_bytes_per_s"] {
+            assert!(gpu[figure].as_u64().unwrap() > 0, "{figure}: {ended}");
+        }
+        assert_eq!(gpu["pcie_bytes_per_s"], 63_015_384_615_u64, "{ended}");
+    }
+    assert!(ended.stdout.contains("copies from host "), "{ended}");
     assert_eq!(ended.result()["memory"]["target"], "GPU memory (malloc)");
     assert!(ended.result()["verdict"]["scope"].as_str().unwrap().contains("GPU memory (malloc)"), "{ended}");
 }
@@ -266,6 +274,16 @@ fn a_missing_or_broken_driver_is_refused_with_what_was_looked_for() {
     }
     let wrong = vram(&gpus(TWO)).args(["--gpu", "5"]).run();
     assert!(wrong.title("gpu-missing").contains("no GPU of this side is `5`; there are: GPU 0"), "{wrong}");
+}
+
+#[test]
+fn a_driver_that_locks_no_host_memory_leaves_the_copies_unmeasured() {
+    let script = format!("{TWO}fault cuMemAllocHost_v2=801\n");
+    let ended = vram(&gpus(&script).lane("cuda_ipc/cuda")).run();
+    assert_eq!(ended.code, 0, "{ended}");
+    let gpu = &ended.result()["placement"]["target"][0]["gpu"];
+    assert!(gpu["from_host_bytes_per_s"].is_null() && gpu["pcie_bytes_per_s"].is_u64(), "{ended}");
+    assert!(!ended.stdout.contains("copies from host "), "{ended}");
 }
 
 #[test]

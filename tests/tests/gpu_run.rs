@@ -85,7 +85,7 @@ fn bundle(kvwire: &str) -> tempfile::TempDir {
     folder
 }
 
-const ON_A_GPU: [&str; 9] = [
+const ON_A_GPU: [&str; 10] = [
     "vram-vram",
     "vram-dram",
     "dram-vram",
@@ -95,6 +95,7 @@ const ON_A_GPU: [&str; 9] = [
     "alloc-fabric",
     "kv-blocks",
     "transport-proof",
+    "host-gpu-copies",
 ];
 
 #[test]

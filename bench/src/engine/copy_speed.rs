@@ -1,8 +1,10 @@
-//! How fast memory copies within itself: what a transfer through shared memory can reach at most.
+//! How fast memory copies: within itself, which is what a transfer through shared memory can reach at most, and between
+//! host and GPU.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cuda::{GpuMemory, PinnedMemory};
 use nixl::Memory as _;
 
 use super::protocol::{EngineError, ErrorKind};
@@ -39,6 +41,17 @@ pub(crate) fn measure(pool: &Pool, bytes: u64) -> Result<f64, EngineError> {
             })
         }
     }
+}
+
+/// Bytes per second of the fastest of some copies from page-locked host memory to the GPU, and back. `None` where the
+/// driver cannot.
+pub(crate) fn with_host(memory: &GpuMemory) -> Option<[u64; 2]> {
+    let bytes = usize::try_from(BYTES_MAX).unwrap_or(usize::MAX).min(memory.len()) / 8 * 8;
+    let host = PinnedMemory::new(memory.context(), bytes).ok()?;
+    let failed = |error: cuda::Error| EngineError { kind: ErrorKind::Gpu, message: error.to_string() };
+    let to = fastest(bytes, || memory.write(0, host.words(), bytes).map_err(failed)).ok()?;
+    let from = fastest(bytes, || memory.read(0, host.words(), bytes).map_err(failed)).ok()?;
+    Some([to, from].map(|bytes_per_s| bytes_per_s.round() as u64))
 }
 
 fn fastest(bytes: usize, mut copy: impl FnMut() -> Result<(), EngineError>) -> Result<f64, EngineError> {

@@ -9,6 +9,7 @@ use cuda::{Context, Device, Driver, GpuMemory};
 use nixl::{HostMemory, Memory as _, Populate};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::copy_speed;
 use super::protocol::{EngineError, ErrorKind};
 use crate::memory::{AllocKind, GpuPool, GpuSeat, Pool, Seat, UCX_NET_DEVICES, chosen};
 use crate::report::model::{GpuUsed, Placement};
@@ -128,6 +129,7 @@ impl OpenGpu {
     fn take(self) -> Result<(GpuPool, GpuUsed), EngineError> {
         let memory = GpuMemory::new(&self.context, self.bytes, self.alloc.into()).map_err(gpu_failed)?;
         let exports = memory.exports().clone();
+        let copies = copy_speed::with_host(&memory);
         let pool = GpuPool::new(Arc::new(memory))
             .map_err(|message| EngineError { kind: ErrorKind::Gpu, message })?;
         let (device, version) = (self.context.device(), self.context.driver().version());
@@ -142,6 +144,10 @@ impl OpenGpu {
             process_export: exports.process.to_string(),
             process_export_means: exports.means,
             without_kernels: pool.without_kernels().map(str::to_owned),
+            from_host_bytes_per_s: copies.map(|[to, _]| to),
+            to_host_bytes_per_s: copies.map(|[_, from]| from),
+            pcie_bytes_per_s: None,
+            pcie: None,
         };
         Ok((pool, used))
     }

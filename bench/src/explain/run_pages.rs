@@ -118,6 +118,9 @@ pub(crate) const RUN_PAGES: &[Page] = pages! {
     "gpu-kernels-unused", "GPU memory is filled and checked through host memory",
         "The driver refused the kernels, or they disagreed with the processor.",
         "The finding has the driver's word.", "Update the NVIDIA driver; the figures of the transfers are right all the same.", Admin;
+    "gpu-copies-slow", "Copies between host and GPU are far below the GPU's PCIe link",
+        "The engine runs on another NUMA node than the GPU, the link trained low under the load of others, or something else copies.",
+        "nvidia-smi topo -m; nvidia-smi -q -d PERFORMANCE; lspci -vv | grep LnkSta", "Pin the engine to the GPU's node (--numa), and have the link and the slot looked at.", Admin;
     "gpu-memory-not-exportable", "GPU memory that NVLink cannot reach",
         "What the memory was taken with (--alloc) has no handle that another process could import.",
         "The finding lists the exports that were tried.", "Try another --alloc: malloc, vmm or fabric; fabric needs an IMEX channel in the container.", User;

@@ -23,4 +23,5 @@ pub(crate) use expect::{Expected, Meets, expected, meets};
 pub(crate) use gpu::out_of_reach;
 pub(crate) use judge::{CaseFacts, DeviceShare, EngineOfSide, GpuOfSide, GpusOfSides, Transport, judge};
 pub(crate) use limit::{limit, limit_of_all, paths, too_slow};
+pub(crate) use rate::gpu_link;
 pub(crate) use ucx::trouble as logged;

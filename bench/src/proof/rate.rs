@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use checks::nvml::{Gpu, PcieLink};
+use checks::nvml::{self, Gpu, PcieLink};
 use serde::{Deserialize, Serialize};
 
 use super::kernel_files::{line, names};
@@ -38,6 +38,13 @@ pub(crate) fn nvlinks(gpu_uuid: &str) -> String {
 /// Name of the PCIe link of a GPU.
 pub(crate) fn pcie(gpu_uuid: &str) -> String {
     format!("{gpu_uuid} pcie")
+}
+
+/// The PCIe link of a GPU of this host, as NVML sees it now: a link that was idle before may have trained up.
+pub(crate) fn gpu_link(gpu_uuid: &str) -> Option<Rate> {
+    let gpus = nvml::shared().ok()?.gpus().ok()?;
+    let gpu = gpus.into_iter().find(|gpu| gpu.uuid == gpu_uuid)?;
+    of_pcie(gpu.pcie?, &gpu.pci)
 }
 
 /// Every link whose rate is known: RDMA ports and network interfaces by their names, GPUs' links by the names above.

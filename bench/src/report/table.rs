@@ -125,7 +125,8 @@ fn memory(memory: &Option<String>, placements: &Option<Vec<Placement>>) -> Optio
     let place = |placement: &Placement| {
         let gpu = placement.gpu.as_ref()?;
         let ports = placement.ports().map_or(String::new(), |ports| format!(" by {}", plain(&ports)));
-        Some(format!("{} at {}{ports}", plain(&gpu.name), plain(&gpu.pci)))
+        let copies = gpu.copies().map_or(String::new(), |copies| format!(", {}", plain(&copies)));
+        Some(format!("{} at {}{ports}{copies}", plain(&gpu.name), plain(&gpu.pci)))
     };
     let mut places: Vec<String> = placements.iter().flatten().filter_map(place).collect();
     places.dedup();

@@ -21,6 +21,8 @@ use crate::terminal::Terminal;
 
 /// A driver that has to wake its GPUs takes seconds.
 const LOOK_DEADLINE: Duration = Duration::from_secs(30);
+/// Percent of the PCIe link below which copies between host and GPU are told of. Protocol takes 10 to 15 %.
+const COPIES_PERCENT: u64 = 70;
 /// How an export that works reads.
 const YES: &str = "yes";
 
@@ -204,6 +206,20 @@ fn of_one(side: &str, placement: &Placement) -> Vec<Finding> {
             .next_step("update the NVIDIA driver; kernels need a GPU of the Turing generation or newer"),
         );
     }
+    if let (Some(percent), Some(copies)) = (gpu.copies_percent(), gpu.copies())
+        && percent < COPIES_PERCENT
+    {
+        found.push(
+            Finding::new(
+                "gpu-copies-slow",
+                Status::Warn,
+                format!("{side}: copies between host and GPU reach {percent} % of the GPU's PCIe link, less than {COPIES_PERCENT} %"),
+            )
+            .detail("what UCX stages through host memory is no faster than that")
+            .evidence([copies])
+            .next_step("run the engine on the GPU's NUMA node (--numa), see that nothing else uses the GPU, and look at its link with `nvidia-smi -q -d PERFORMANCE` and `kvwire check node`"),
+        );
+    }
     let lines = [
         format!("dma-buf: {}", gpu.dma_buf),
         format!("to other processes, by {}: {}", gpu.process_export_means, gpu.process_export),
@@ -261,8 +277,28 @@ mod tests {
             process_export: process_export.to_owned(),
             process_export_means: "legacy IPC handle".to_owned(),
             without_kernels: None,
+            from_host_bytes_per_s: None,
+            to_host_bytes_per_s: None,
+            pcie_bytes_per_s: None,
+            pcie: None,
         };
         Placement { gpu: Some(gpu), ..Placement::default() }
+    }
+
+    #[test]
+    fn slow_copies_between_host_and_gpu_are_told_beside_the_link() {
+        let with = |from_host: u64| {
+            let mut placement = placement(YES);
+            let gpu = placement.gpu.as_mut().unwrap();
+            (gpu.from_host_bytes_per_s, gpu.to_host_bytes_per_s) = (Some(from_host), Some(55_000_000_000));
+            (gpu.pcie_bytes_per_s, gpu.pcie) = (Some(63_000_000_000), Some("PCIe 5 x16".to_owned()));
+            placement
+        };
+        assert!(judge("target", &[with(54_000_000_000)]).is_empty());
+        let found = judge("target", &[with(12_000_000_000)]);
+        assert_eq!(found[0].id, "gpu-copies-slow");
+        let line = "copies from host 12.0 GB/s, to host 55.0 GB/s: 19 % and 87 % of 63.0 GB/s (PCIe 5 x16)";
+        assert_eq!(found[0].evidence[0], line);
     }
 
     #[test]

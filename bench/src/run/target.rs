@@ -21,6 +21,7 @@ use crate::engine::protocol::{Check, Command, End, Event, Opened, PeerRank, Veri
 use crate::engine::{Engine, Phase, ends};
 use crate::memory::Seat;
 use crate::plan::{Case, Part, Plan};
+use crate::proof::gpu_link;
 use crate::report::model::{Placement, ResultFile};
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
@@ -390,7 +391,13 @@ pub(crate) fn opened(events: Vec<Event>) -> Result<OpenedSide, Stop> {
     let mut phases: Vec<(String, u64)> = Vec::new();
     for (rank, event) in (0..).zip(events) {
         let Event::Opened(opened) = event else { return Err(wrong_event(&event)) };
-        let Opened { nixl: loaded, placement, region, metadata, phases: took } = *opened;
+        let Opened { nixl: loaded, mut placement, region, metadata, phases: took } = *opened;
+        if let Some(gpu) = &mut placement.gpu
+            && let Some(link) = gpu_link(&gpu.gpu_uuid)
+        {
+            gpu.pcie_bytes_per_s = Some(link.bytes_per_s.round() as u64);
+            gpu.pcie = Some(link.source);
+        }
         nixl.get_or_insert(loaded);
         ranks.push(PeerRank { rank, metadata, region });
         placements.push(placement);

@@ -57,6 +57,45 @@ pub(crate) struct GpuUsed {
     pub(crate) process_export_means: String,
     /// Why the data was checked through a copy in host memory; null where kernels on the GPU checked it.
     pub(crate) without_kernels: Option<String>,
+    /// Bytes per second of a copy from page-locked host memory to the GPU, of up to 64 MiB, the fastest of some when the
+    /// memory was taken; null where it was not measured.
+    #[serde(default)]
+    pub(crate) from_host_bytes_per_s: Option<u64>,
+    /// The same from the GPU to host memory.
+    #[serde(default)]
+    pub(crate) to_host_bytes_per_s: Option<u64>,
+    /// Bytes per second that the GPU's PCIe link carries in one direction; null where it is not known.
+    #[serde(default)]
+    pub(crate) pcie_bytes_per_s: Option<u64>,
+    /// Where that figure comes from.
+    #[serde(default)]
+    pub(crate) pcie: Option<String>,
+}
+
+impl GpuUsed {
+    /// Copies between host and GPU beside what the link can carry; `None` where they were not measured.
+    pub(crate) fn copies(&self) -> Option<String> {
+        let gb = |bytes_per_s: u64| format!("{:.1}", bytes_per_s as f64 / 1e9);
+        let (from_host, to_host) = (self.from_host_bytes_per_s?, self.to_host_bytes_per_s?);
+        let figures = format!("copies from host {} GB/s, to host {} GB/s", gb(from_host), gb(to_host));
+        Some(match (self.pcie_bytes_per_s, &self.pcie) {
+            (Some(limit), Some(source)) => {
+                let [from, to] = [from_host, to_host].map(|rate| percent_of(rate, limit));
+                format!("{figures}: {from} % and {to} % of {} GB/s ({source})", gb(limit))
+            }
+            _ => figures,
+        })
+    }
+
+    /// Percent of the PCIe link that the slower of the two copies reached, rounded down.
+    pub(crate) fn copies_percent(&self) -> Option<u64> {
+        let slower = self.from_host_bytes_per_s?.min(self.to_host_bytes_per_s?);
+        Some(percent_of(slower, self.pcie_bytes_per_s?))
+    }
+}
+
+fn percent_of(rate: u64, limit: u64) -> u64 {
+    rate.saturating_mul(100) / limit.max(1)
 }
 
 impl Placement {

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 
 use crate::contexts::current;
-use crate::heap::block_of;
-use crate::{Code, INVALID_VALUE, Opaque, call};
+use crate::heap::{block_of, free_host_pages, host_pages};
+use crate::{Code, INVALID_VALUE, Opaque, call, give, hookable};
 
 /// # Safety
 /// What is not memory of a GPU must be as long as that.
@@ -86,6 +86,25 @@ pub(crate) unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
         // SAFETY: both ends have been looked up.
         unsafe { copy(to, from, bytes) }
     })
+}
+
+hookable! {
+    cuMemFreeHost = free_host;
+}
+
+/// Any host memory is as good as another here.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> Code {
+    call("cuMemAllocHost_v2", || {
+        current()?;
+        let start = host_pages(bytes)?;
+        // SAFETY: as above.
+        unsafe { give(out, std::ptr::with_exposed_provenance_mut(start)) }
+    })
+}
+
+extern "C" fn free_host(start: *mut c_void) -> Code {
+    call("cuMemFreeHost", || free_host_pages(start.expose_provenance()))
 }
 
 /// Host memory needs nothing here.

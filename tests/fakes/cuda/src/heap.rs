@@ -130,6 +130,23 @@ pub(crate) fn unmap(address: usize, bytes: usize) {
     unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(address), bytes) };
 }
 
+/// Host memory that the driver gave away, and its length.
+static HOST: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+pub(crate) fn host_pages(bytes: usize) -> Result<usize, Code> {
+    let file = pages(bytes)?;
+    let start = map(file, bytes, None)?;
+    close(file);
+    HOST.lock().unwrap_or_else(PoisonError::into_inner).insert(start, bytes);
+    Ok(start)
+}
+
+pub(crate) fn free_host_pages(start: usize) -> Result<(), Code> {
+    let bytes = HOST.lock().unwrap_or_else(PoisonError::into_inner).remove(&start).ok_or(INVALID_VALUE)?;
+    unmap(start, bytes);
+    Ok(())
+}
+
 pub(crate) fn close(file: c_int) {
     // SAFETY: a file of this fake, that is not used any more.
     unsafe { libc::close(file) };

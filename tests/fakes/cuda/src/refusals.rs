@@ -25,7 +25,6 @@ refused! {
     cuMemAllocPitch_v2
     cuMemFree
     cuMemFreeAsync
-    cuMemFreeHost
     cuMemFreeHost_v2
     cuMemPoolDestroy
     cuMemPoolExportPointer
