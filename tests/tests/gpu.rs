@@ -356,6 +356,7 @@ fn kv_blocks_move_between_gpus_too() {
             "vllm",
             "--prefill-tp",
             "8",
+            "--no-descriptor-sweep",
             "--decode-tp",
             "8",
         ])

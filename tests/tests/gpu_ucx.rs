@@ -80,7 +80,7 @@ fn an_instance_among_whole_gpus_goes_over_tcp_and_its_rank_alone_is_held_to_no_m
 #[test]
 fn kv_blocks_cross_between_gpus() {
     let ended = vram(&Nixl::Newest, &gpus(NVLINK))
-        .args(["--model", "llama-3.1-8b", "--tokens", "256", "--layout", "vllm"])
+        .args(["--model", "llama-3.1-8b", "--tokens", "256", "--layout", "vllm", "--no-descriptor-sweep"])
         .args(["--prefill-tp", "8", "--decode-tp", "8"])
         .run();
     assert_eq!(ended.code, 0, "{ended}");

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 
 use checks::Node;
 
-use super::model::{CaseResult, CaseStatus, Outcome, Placement, Registration, ResultFile, Sides};
+use super::model::{CaseResult, CaseStatus, GpuUsed, Outcome, Placement, Registration, ResultFile, Sides};
 use crate::measure::histogram::{P99_MIN_SAMPLES, P999_MIN_SAMPLES};
 use crate::measure::units::{ByteSize, count, time};
 use columns::Columns;
@@ -125,12 +125,19 @@ fn memory(memory: &Option<String>, placements: &Option<Vec<Placement>>) -> Optio
     let place = |placement: &Placement| {
         let gpu = placement.gpu.as_ref()?;
         let ports = placement.ports().map_or(String::new(), |ports| format!(" by {}", plain(&ports)));
-        let copies = gpu.copies().map_or(String::new(), |copies| format!(", {}", plain(&copies)));
-        Some(format!("{} at {}{ports}{copies}", plain(&gpu.name), plain(&gpu.pci)))
+        Some(format!("{} at {}{ports}", plain(&gpu.name), plain(&gpu.pci)))
     };
     let mut places: Vec<String> = placements.iter().flatten().filter_map(place).collect();
     places.dedup();
-    Some(if places.is_empty() { memory.clone() } else { format!("{memory} of {}", places.join(" and ")) })
+    // Of several GPUs the result has the copies.
+    let only = placements.iter().flatten().find_map(|p| p.gpu.as_ref()).filter(|_| places.len() == 1);
+    let copies =
+        only.and_then(GpuUsed::copies).map_or(String::new(), |copies| format!(", {}", plain(&copies)));
+    Some(if places.is_empty() {
+        memory.clone()
+    } else {
+        format!("{memory} of {}{copies}", places.join(" and "))
+    })
 }
 
 fn side_facts(node: &Node, memory: Option<&str>, registration: Option<Registration>) -> String {
