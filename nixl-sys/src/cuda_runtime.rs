@@ -75,7 +75,16 @@ fn places(library: &Path, name: &str, sites: &[PathBuf], root: &Path) -> Vec<Pat
     }
     let in_sites = all_sites.iter().flat_map(|site| IN_SITE.map(|folder| site.join(folder).join(name)));
     let in_system = IN_SYSTEM.map(|folder| root.join(folder).join(name));
-    std::iter::once(PathBuf::from(name)).chain(in_sites).chain(in_system).collect()
+    // Where the wheel's own libraries are, UCX finds it by itself: an image may have put it there.
+    let beside_ucx = beside_ucx(library).map(|folder| folder.join(name));
+    std::iter::once(PathBuf::from(name)).chain(beside_ucx).chain(in_sites).chain(in_system).collect()
+}
+
+/// `…/nixl_cu12.libs` for `…/.nixl_cu12.mesonpy.libs/libnixl_capi.so`.
+fn beside_ucx(library: &Path) -> Option<PathBuf> {
+    let folder = library.parent()?;
+    let package = folder.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(".mesonpy.libs")?;
+    Some(folder.parent()?.join(format!("{package}.libs")))
 }
 
 fn opens(place: &Path) -> bool {
@@ -108,10 +117,11 @@ mod tests {
         let library = site.join(".nixl_cu12.mesonpy.libs/libnixl_capi.so");
         let places = places(&library, "libcudart.so.12", &[site.clone(), "/usr/dist".into()], Path::new("/"));
         assert_eq!(places[0], Path::new("libcudart.so.12"));
-        assert_eq!(places[1], site.join("nvidia/cuda_runtime/lib/libcudart.so.12"));
+        assert_eq!(places[1], site.join("nixl_cu12.libs/libcudart.so.12"));
+        assert_eq!(places[2], site.join("nvidia/cuda_runtime/lib/libcudart.so.12"));
         let at = |part: &str| places.iter().position(|place| place.starts_with(part)).unwrap();
         assert!(at("/venv") < at("/usr/dist") && at("/usr/dist") < at("/usr/local/cuda"), "{places:?}");
-        assert_eq!(places.iter().filter(|place| place.starts_with("/venv")).count(), IN_SITE.len());
+        assert_eq!(places.iter().filter(|place| place.starts_with("/venv")).count(), IN_SITE.len() + 1);
     }
 
     #[test]

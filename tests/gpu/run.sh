@@ -9,7 +9,8 @@
 #     not possible  ITEM  why it cannot be tried here
 #
 # Exit code: 0 when nothing failed, 2 when the folder cannot be written to, else 1. A NIXL of your own:
-# KVWIRE_NIXL_LIB=/path/libnixl_capi.so. Seconds for everything and for one item: LIMIT_S, ITEM_LIMIT_S.
+# KVWIRE_NIXL_LIB=/path/libnixl_capi.so. Seconds for everything and for one item: LIMIT_S, ITEM_LIMIT_S. The largest block
+# of each run: LARGEST (default: 64MiB).
 set -u
 bundle=$(cd "$(dirname "$0")" && pwd)
 kvwire=${KVWIRE:-$bundle/kvwire}
@@ -22,6 +23,7 @@ begin=$SECONDS
 # Everything below that can hang is ended three seconds after its time at the latest, so this is under four minutes.
 limit=${LIMIT_S:-225}
 item_limit=${ITEM_LIMIT_S:-40}
+largest=${LARGEST:-64MiB}
 failed=0
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 
@@ -150,7 +152,7 @@ smi topo -m >"$results/topology.out"
 
 # shellcheck disable=SC2086 # the list of flags is meant to be split
 {
-    sizes="--sizes 4KiB,1MiB,64MiB"
+    sizes="--sizes 4KiB,1MiB,$largest"
     pair dram-dram $quick $sizes
     moved dram-dram
     pair vram-vram $quick $sizes --memory vram
@@ -183,7 +185,7 @@ done
 pair kv-blocks $quick --memory vram --model llama-3.1-8b --tokens 1k --layout vllm
 moved kv-blocks
 
-pair transport-proof --case-time 300ms --sizes 64MiB --memory vram
+pair transport-proof --case-time 300ms --sizes "$largest" --memory vram
 if [ "$code" = 0 ]; then
     say pass transport-proof "carried by $(value transport-proof class), as this machine allows"
 else
@@ -191,7 +193,7 @@ else
 fi
 
 if [ "$gpus" -ge 2 ]; then
-    pair two-gpus --case-time 300ms --sizes 1MiB,64MiB --memory vram --gpu 0,1
+    pair two-gpus --case-time 300ms --sizes "1MiB,$largest" --memory vram --gpu 0,1
     moved two-gpus
 else
     say "not possible" two-gpus "there are $gpus GPUs here"

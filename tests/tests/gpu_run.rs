@@ -55,8 +55,8 @@ fn ended(mut script: Command, results: &Path) -> Run {
 fn run(gpus: Option<&Gpus>) -> Run {
     let results = tempfile::tempdir().unwrap();
     let mut script = script(&repository().join("tests/gpu"), results.path());
-    // The kernels of these GPUs are interpreted: the sweep would fill and check gigabytes.
-    script.env("KVWIRE_NO_DESCRIPTOR_SWEEP", "1");
+    // The kernels of these GPUs are interpreted: the sweep and large blocks would fill and check gigabytes.
+    script.env("KVWIRE_NO_DESCRIPTOR_SWEEP", "1").env("LARGEST", "8MiB");
     script.env("KVWIRE", kvwire()).env("KVWIRE_NIXL_LIB", Nixl::Newest.library());
     if let Some(gpus) = gpus {
         script.env("KVWIRE_FAKE_GPUS", gpus.folder()).env("LD_LIBRARY_PATH", gpus.driver());

@@ -4,12 +4,14 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::{Code, NOT_FOUND, NOT_SUPPORTED, call, give};
 
+/// Each has code of its own: functions that are alike would be merged, and UCX's hook of one would be in all of them.
 macro_rules! refused {
     ($($name:ident)*) => {
         $(
             #[unsafe(no_mangle)]
+            #[unsafe(naked)]
             pub(crate) extern "C" fn $name() -> Code {
-                NOT_SUPPORTED
+                std::arch::naked_asm!("mov eax, {code}", "ret", code = const NOT_SUPPORTED)
             }
         )*
     };
