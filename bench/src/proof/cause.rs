@@ -9,7 +9,7 @@ use super::class::Class;
 use super::expect::Expected;
 use super::gpu::GpuMeans;
 use super::judge::Transport;
-use super::ucx::Row;
+use super::ucx::{Row, leaves_out};
 use crate::plan::Op;
 
 /// UCX names that stand for RDMA in `UCX_TLS`, aliases among them.
@@ -138,14 +138,9 @@ fn transport_list(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
         Class::Nvlink | Class::PcieP2p => &["all", "cuda", "cuda_ipc"],
         _ => return None,
     };
-    // UCX knows `^` only at the very beginning, where it negates the whole list.
-    let (negated, list) = value.strip_prefix('^').map_or((false, value), |rest| (true, rest));
-    // A trailing part as in `rc_mlx5` or `ud_verbs:aux` names one transport of the kind.
-    let listed = list.split(',').any(|item| {
-        let item = item.trim_start_matches('\\').split(':').next().unwrap_or_default();
-        names.contains(&item) || (wanted == Class::Rdma && Class::of_transport(item) == Some(wanted))
+    let left_out = leaves_out(value, |name| {
+        names.contains(&name) || (wanted == Class::Rdma && Class::of_transport(name) == Some(wanted))
     });
-    let left_out = if negated { listed && list != "all" } else { !listed };
     // One name that UCX knows, and what a reader knows it by.
     let (add, without) = match wanted {
         Class::Rdma => ("rc", "rdma"),

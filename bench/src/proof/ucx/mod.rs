@@ -3,8 +3,10 @@
 mod line;
 mod log;
 mod table;
+mod transport_list;
 pub(crate) mod trouble;
 
 pub(crate) use log::UcxLog;
 pub(crate) use table::{Lane, Row, Table};
+pub(crate) use transport_list::leaves_out;
 pub(crate) use trouble::{Trouble, findings};
