@@ -5,11 +5,10 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use checks::nvml::{self, Nvml};
 use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 
-use super::gpu::GpuMeans;
+use super::gpu::{GpuMeans, gpus_here};
 use super::kernel_files::{line, names};
 use super::rate::{Rate, rates};
 use crate::memory::UCX_NET_DEVICES;
@@ -84,9 +83,9 @@ impl Ability {
             .map(|(key, value)| (key, value.chars().take(TEXT_MAX).collect()))
             .take(MOST)
             .collect();
-        let gpus = nvml::shared().ok().and_then(|nvml| Nvml::gpus(nvml).ok()).unwrap_or_default();
+        let gpus = gpus_here();
         Self {
-            gpus: placements.iter().map(GpuMeans::of).collect(),
+            gpus: placements.iter().map(|placement| GpuMeans::of(placement, &gpus)).collect(),
             net_devices: placements.iter().map(|placement| placement.ucx_net_devices.clone()).collect(),
             rates: rates(Path::new("/sys"), &gpus),
             ..Self::at(Path::new("/sys"), Path::new("/proc"), Path::new("/dev"), engine, environment)
@@ -192,13 +191,8 @@ fn ucx_copies(proc: &Path, pid: u32) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel_files::write;
     use super::*;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
 
     fn read(root: &Path) -> Ability {
         Ability::at(&root.join("sys"), &root.join("proc"), &root.join("dev"), Some(7), BTreeMap::new())

@@ -8,8 +8,6 @@ use super::ability::Ability;
 use crate::plan::Pair;
 use crate::report::model::Placement;
 
-/// How an export that works reads.
-const YES: &str = "yes";
 /// Pairs of ranks whose sides are described in one finding.
 const PAIRS_SHOWN: usize = 8;
 
@@ -33,18 +31,22 @@ pub(crate) struct GpuMeans {
     pub(crate) imex_channel: bool,
 }
 
+/// The GPUs of this host, as NVML sees them now; none where it does not answer.
+pub(crate) fn gpus_here() -> Vec<nvml::Gpu> {
+    nvml::shared().ok().and_then(|nvml| Nvml::gpus(nvml).ok()).unwrap_or_default()
+}
+
 impl GpuMeans {
-    /// The GPU of a placement; `None` for host memory.
-    pub(crate) fn of(placement: &Placement) -> Option<Self> {
+    /// The GPU of a placement, with what NVML sees of it among `gpus`; `None` for host memory.
+    pub(crate) fn of(placement: &Placement, gpus: &[nvml::Gpu]) -> Option<Self> {
         let gpu = placement.gpu.as_ref()?;
-        let seen = nvml::shared().ok().and_then(|nvml| Nvml::gpus(nvml).ok()).unwrap_or_default();
-        let seen = seen.into_iter().find(|one| one.uuid == gpu.gpu_uuid);
+        let seen = gpus.iter().find(|one| one.uuid == gpu.gpu_uuid);
         let up = |one: &nvml::Gpu| one.links.iter().filter(|link| link.active).count() as u32;
         Some(Self {
             uuid: gpu.uuid.clone(),
             gpu_uuid: gpu.gpu_uuid.clone(),
-            links_up: seen.as_ref().map(up),
-            exportable: gpu.process_export == YES,
+            links_up: seen.map(up),
+            exportable: gpu.is_exportable(),
             by_fabric_handle: gpu.process_export_means == "fabric handle",
             by_file_descriptor: gpu.process_export_means == "file descriptor",
             imex_channel: imex_channel(),

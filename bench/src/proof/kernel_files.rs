@@ -31,3 +31,11 @@ pub(super) fn line(path: &Path) -> Option<String> {
 pub(super) fn number(path: &Path) -> Option<u64> {
     line(path)?.parse().ok()
 }
+
+/// Writes a file of a tree that stands for `/sys` or `/proc`, with the folders that it lies in.
+#[cfg(test)]
+pub(super) fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}

@@ -20,7 +20,7 @@ pub(crate) use ability::Ability;
 pub(crate) use cause::{Setting, explain, rails, strict_doubt, two_copies, unproven, unusable_ports, wire};
 pub(crate) use class::{Class, Expect};
 pub(crate) use expect::{Expected, Meets, expected, meets};
-pub(crate) use gpu::out_of_reach;
+pub(crate) use gpu::{gpus_here, out_of_reach};
 pub(crate) use judge::{CaseFacts, DeviceShare, EngineOfSide, GpuOfSide, GpusOfSides, Transport, judge};
 pub(crate) use limit::{limit, limit_of_all, paths, too_slow};
 pub(crate) use rate::gpu_link;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use checks::nvml::{self, Gpu, PcieLink};
+use checks::nvml::{Gpu, PcieLink};
 use serde::{Deserialize, Serialize};
 
 use super::kernel_files::{line, names};
@@ -40,10 +40,9 @@ pub(crate) fn pcie(gpu_uuid: &str) -> String {
     format!("{gpu_uuid} pcie")
 }
 
-/// The PCIe link of a GPU of this host, as NVML sees it now: a link that was idle before may have trained up.
-pub(crate) fn gpu_link(gpu_uuid: &str) -> Option<Rate> {
-    let gpus = nvml::shared().ok()?.gpus().ok()?;
-    let gpu = gpus.into_iter().find(|gpu| gpu.uuid == gpu_uuid)?;
+/// The PCIe link of a GPU, as it was trained when NVML was asked for `gpus`.
+pub(crate) fn gpu_link(gpus: &[Gpu], gpu_uuid: &str) -> Option<Rate> {
+    let gpu = gpus.iter().find(|gpu| gpu.uuid == gpu_uuid)?;
     of_pcie(gpu.pcie?, &gpu.pci)
 }
 
@@ -125,14 +124,9 @@ fn of_pcie(link: PcieLink, address: &str) -> Option<Rate> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel_files::write;
     use super::*;
     use checks::nvml::Link;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
 
     #[test]
     fn a_port_is_as_fast_as_its_rate_and_its_pcie_link_allow() {

@@ -23,8 +23,6 @@ use crate::terminal::Terminal;
 const LOOK_DEADLINE: Duration = Duration::from_secs(30);
 /// Percent of the PCIe link below which copies between host and GPU are told of. Protocol takes 10 to 15 %.
 const COPIES_PERCENT: u64 = 70;
-/// How an export that works reads.
-const YES: &str = "yes";
 
 /// What a side knows when it chooses.
 #[derive(Debug)]
@@ -224,7 +222,7 @@ fn of_one(side: &str, placement: &Placement) -> Vec<Finding> {
         format!("dma-buf: {}", gpu.dma_buf),
         format!("to other processes, by {}: {}", gpu.process_export_means, gpu.process_export),
     ];
-    if gpu.process_export != YES {
+    if !gpu.is_exportable() {
         found.push(
             Finding::new(
                 "gpu-memory-not-exportable",
@@ -273,7 +271,7 @@ mod tests {
             pci: "0000:17:00.0".to_owned(),
             driver_cuda: "12.8".to_owned(),
             alloc: AllocKind::Malloc,
-            dma_buf: YES.to_owned(),
+            dma_buf: "yes".to_owned(),
             process_export: process_export.to_owned(),
             process_export_means: "legacy IPC handle".to_owned(),
             without_kernels: None,
@@ -288,7 +286,7 @@ mod tests {
     #[test]
     fn slow_copies_between_host_and_gpu_are_told_beside_the_link() {
         let with = |from_host: u64| {
-            let mut placement = placement(YES);
+            let mut placement = placement("yes");
             let gpu = placement.gpu.as_mut().unwrap();
             (gpu.from_host_bytes_per_s, gpu.to_host_bytes_per_s) = (Some(from_host), Some(55_000_000_000));
             (gpu.pcie_bytes_per_s, gpu.pcie) = (Some(63_000_000_000), Some("PCIe 5 x16".to_owned()));
@@ -303,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_is_so_for_some_ranks_names_them() {
-        let (good, bad) = (placement(YES), placement("no: refused"));
+        let (good, bad) = (placement("yes"), placement("no: refused"));
         let found = judge("target", &[good.clone(), bad.clone(), bad.clone()]);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].evidence.last().map(String::as_str), Some("so for 2 of 3 ranks: 1, 2"));

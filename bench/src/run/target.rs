@@ -21,7 +21,7 @@ use crate::engine::protocol::{Check, Command, End, Event, Opened, PeerRank, Veri
 use crate::engine::{Engine, Phase, ends};
 use crate::memory::Seat;
 use crate::plan::{Case, Part, Plan};
-use crate::proof::gpu_link;
+use crate::proof::{gpu_link, gpus_here};
 use crate::report::model::{Placement, ResultFile};
 use crate::terminal::Terminal;
 use crate::verdict::Outcome;
@@ -391,13 +391,7 @@ pub(crate) fn opened(events: Vec<Event>) -> Result<OpenedSide, Stop> {
     let mut phases: Vec<(String, u64)> = Vec::new();
     for (rank, event) in (0..).zip(events) {
         let Event::Opened(opened) = event else { return Err(wrong_event(&event)) };
-        let Opened { nixl: loaded, mut placement, region, metadata, phases: took } = *opened;
-        if let Some(gpu) = &mut placement.gpu
-            && let Some(link) = gpu_link(&gpu.gpu_uuid)
-        {
-            gpu.pcie_bytes_per_s = Some(link.bytes_per_s.round() as u64);
-            gpu.pcie = Some(link.source);
-        }
+        let Opened { nixl: loaded, placement, region, metadata, phases: took } = *opened;
         nixl.get_or_insert(loaded);
         ranks.push(PeerRank { rank, metadata, region });
         placements.push(placement);
@@ -409,7 +403,23 @@ pub(crate) fn opened(events: Vec<Event>) -> Result<OpenedSide, Stop> {
         }
     }
     let nixl = nixl.ok_or_else(|| Stop::Confused("no engine is open".to_owned()))?;
+    tell_links(&mut placements);
     Ok(OpenedSide { nixl, ranks, placements, phases })
+}
+
+/// Says what the PCIe link of each GPU carries. The engines have just copied over it, so that it is trained up.
+fn tell_links(placements: &mut [Placement]) {
+    let mut used = placements.iter_mut().filter_map(|placement| placement.gpu.as_mut()).peekable();
+    if used.peek().is_none() {
+        return;
+    }
+    let gpus = gpus_here();
+    for gpu in used {
+        if let Some(link) = gpu_link(&gpus, &gpu.gpu_uuid) {
+            gpu.pcie_bytes_per_s = Some(link.bytes_per_s.round() as u64);
+            gpu.pcie = Some(link.source);
+        }
+    }
 }
 
 impl Environment {

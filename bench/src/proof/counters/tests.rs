@@ -1,15 +1,9 @@
-use std::fs;
 use std::path::Path;
 
 use checks::nvml::{LinkTraffic, Traffic, Way};
 
+use super::super::kernel_files::write;
 use super::*;
-
-fn write(root: &Path, path: &str, text: &str) {
-    let path = root.join(path);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
-}
 
 fn read(root: &Path) -> Reading {
     Sources::at(&root.join("sys"), &root.join("proc"), None).read(&[])

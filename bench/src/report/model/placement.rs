@@ -72,7 +72,15 @@ pub(crate) struct GpuUsed {
     pub(crate) pcie: Option<String>,
 }
 
+/// How an export that works reads.
+const YES: &str = "yes";
+
 impl GpuUsed {
+    /// The memory can be exported to another process.
+    pub(crate) fn is_exportable(&self) -> bool {
+        self.process_export == YES
+    }
+
     /// Copies between host and GPU beside what the link can carry; `None` where they were not measured.
     pub(crate) fn copies(&self) -> Option<String> {
         let gb = |bytes_per_s: u64| format!("{:.1}", bytes_per_s as f64 / 1e9);
