@@ -206,6 +206,18 @@ fn an_expectation_that_one_host_cannot_meet() {
 
 #[test]
 #[ignore = "needs virtual machines: make test-rdma"]
+fn gpu_memory_over_rdma() {
+    let evidence = Evidence::of("gpu_memory_over_rdma");
+    assert_eq!(evidence.ended.code, 0, "{evidence}");
+    assert_measured(&evidence);
+    assert_class(&evidence, "rdma");
+    assert_carried(&evidence, Target, "rxe0", evidence.payload() / 2);
+    assert_carried(&evidence, Initiator, "rxe0", evidence.payload() / 2);
+    assert_eq!(evidence.ended.result()["memory"]["target"], "GPU memory (malloc)", "{evidence}");
+}
+
+#[test]
+#[ignore = "needs virtual machines: make test-rdma"]
 fn gpu_memory_without_gpudirect() {
     let evidence = Evidence::of("gpu_memory_without_gpudirect");
     assert_eq!(evidence.ended.code, 1, "{evidence}");

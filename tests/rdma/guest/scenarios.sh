@@ -184,6 +184,17 @@ gpu_memory_without_gpudirect() {
     between_hosts "$PROVIDER $GPU" $SMALL --memory vram --ucx-env UCX_NET_DEVICES=rxe0:1,eth1
 }
 
+gpu_memory_over_rdma() {
+    # What the kernel shows when a module lets adapters reach GPU memory. The memory of these GPUs they can reach.
+    local load='mount -t tmpfs mm /sys/kernel/mm && mkdir -p /sys/kernel/mm/memory_peers/nv_mem && echo 1 >/sys/kernel/mm/memory_peers/nv_mem/version'
+    with_gpus
+    eval "$load"
+    on_b "$load"
+    between_hosts "$PROVIDER $GPU" $SMALL --memory vram --ucx-env UCX_NET_DEVICES=rxe0:1,eth1
+    umount /sys/kernel/mm
+    on_b "await 10 umount /sys/kernel/mm"
+}
+
 b_is_off=
 # The power is cut: no process says goodbye and no kernel closes a connection.
 a_node_that_vanishes_in_mid_transfer() {
@@ -194,7 +205,7 @@ a_node_that_vanishes_in_mid_transfer() {
 }
 
 SCENARIOS="rdma_carries_the_bytes tcp_is_caught a_missing_provider_is_caught a_port_and_a_node_of_ones_own a_node_without_cores two_rails a_missing_rail
-    an_expectation_that_one_host_cannot_meet gpu_memory_without_gpudirect the_node_check_sees_what_the_kernel_has a_device_that_does_not_exist a_port_that_is_down_before_the_run a_link_that_goes_down_in_mid_transfer
+    an_expectation_that_one_host_cannot_meet gpu_memory_without_gpudirect gpu_memory_over_rdma the_node_check_sees_what_the_kernel_has a_device_that_does_not_exist a_port_that_is_down_before_the_run a_link_that_goes_down_in_mid_transfer
     a_peer_that_is_killed_in_mid_transfer a_node_that_vanishes_in_mid_transfer"
 for name in $SCENARIOS; do
     scenario "$name"

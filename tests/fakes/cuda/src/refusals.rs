@@ -36,22 +36,33 @@ refused! {
     cuMemPoolSetAccess
 }
 
+/// `CU_GET_PROC_ADDRESS_SUCCESS`.
+const FOUND: c_int = 0;
+/// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
+const SYMBOL_NOT_FOUND: c_int = 1;
+
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuGetProcAddress_v2(
     name: *const c_char,
     out: *mut *mut c_void,
     _version: c_int,
     _flags: u64,
-    _status: *mut c_int,
+    status: *mut c_int,
 ) -> Code {
     call("cuGetProcAddress_v2", || {
         // SAFETY: the caller's word.
         let function = match unsafe { CStr::from_ptr(name) }.to_bytes() {
-            b"cuMemGetHandleForAddressRange" => crate::exports::cuMemGetHandleForAddressRange as *mut c_void,
-            b"cuCtxSetFlags" => crate::contexts::cuCtxSetFlags as *mut c_void,
-            _ => return Err(NOT_FOUND),
+            b"cuMemGetHandleForAddressRange" => {
+                Some(crate::exports::cuMemGetHandleForAddressRange as *mut c_void)
+            }
+            b"cuCtxSetFlags" => Some(crate::contexts::cuCtxSetFlags as *mut c_void),
+            _ => None,
         };
+        if !status.is_null() {
+            // SAFETY: as above. UCX believes what stands here, and does not clear it before.
+            unsafe { give(status, if function.is_some() { FOUND } else { SYMBOL_NOT_FOUND })? };
+        }
         // SAFETY: as above.
-        unsafe { give(out, function) }
+        unsafe { give(out, function.ok_or(NOT_FOUND)?) }
     })
 }
