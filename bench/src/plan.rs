@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::units::ByteSize;
-use crate::memory::MemoryWish;
+use crate::memory::{MemoryWish, Nics, UCX_NET_DEVICES};
 use crate::proof::Expect;
 use crate::workload::{KvRequest, KvShape, TokenCount, memory_of};
 
@@ -407,6 +407,13 @@ impl Request {
         if self.sizes.is_empty() {
             return refuse("--sizes", "no size is given", "give at least one, for example --sizes 64KiB");
         }
+        if matches!(self.memory.nics, Nics::List(_)) && self.ucx_env.contains_key(UCX_NET_DEVICES) {
+            return refuse(
+                "--nics",
+                format!("--ucx-env {UCX_NET_DEVICES} names the devices as well"),
+                "give one of the two: --nics for the ports alone, --ucx-env for a list of UCX's own",
+            );
+        }
         if let Some(batch) = self.batches.iter().find(|b| **b == 0 || **b > BATCH_MAX) {
             return refuse(
                 "--batch",
@@ -739,6 +746,19 @@ mod tests {
         assert_eq!(flag(Request { max_memory: Some(1 << 20), ..request() }), "--max-memory");
         assert_eq!(flag(Request { sizes: vec![u64::MAX], ..request() }), "--batch");
         assert_eq!(flag(Request { pool: Some(2 << 30), ..request() }), "--pool");
+    }
+
+    #[test]
+    fn devices_are_named_once() {
+        let devices = |nics| Request {
+            memory: MemoryWish { nics, ..MemoryWish::default() },
+            ucx_env: [(UCX_NET_DEVICES.to_owned(), "mlx5_1:1".to_owned())].into(),
+            ..request()
+        };
+        let twice = devices(Nics::List(vec!["mlx5_0:1".to_owned()])).resolve().unwrap_err();
+        assert_eq!(twice.flag, "--nics");
+        assert!(twice.problem.contains("--ucx-env UCX_NET_DEVICES"), "{twice}");
+        assert!(devices(Nics::Auto).resolve().is_ok());
     }
 
     #[test]
