@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use checks::{Finding, NixlIdentity, Node, Status};
 use coordinator::Role;
 
+use super::done::Done;
 use super::join::Met;
-use super::marks::{self, Marked, Told};
+use super::marks::{self, Marked};
 use super::message::Message;
 use super::nodes;
 use super::record::{Record, not_run};
@@ -16,18 +17,14 @@ use super::stop::Stop;
 use super::supervisor::{Supervisor, makes_no_sense};
 use super::target::{OPEN_DEADLINE, OpenedSide, open_commands, opened, wrong_event};
 use super::witness::{Moved, Witness};
-use crate::engine::protocol::{
-    Check, Command, Event, Measured, PeerRank, TelemetryPair, TwoClocks, Verified, WarmedUp,
-};
+use crate::engine::protocol::{Check, Command, Event, Measured, PeerRank, Verified};
 use crate::engine::{Engine, Phase, ends};
 use crate::measure::clock;
 use crate::plan::{Case, Op, Part, Plan};
 use crate::proof::logged;
-use crate::report::model::{
-    CaseResult, CaseStatus, Descriptors, EndedBy, MeasuredPart, NixlTelemetry, Verification,
-};
+use crate::report::model::{CaseResult, CaseStatus, MeasuredPart};
 use crate::terminal::Terminal;
-use crate::verdict::{Outcome, data_finding};
+use crate::verdict::Outcome;
 
 /// Time that the last notifications of a case may be on their way.
 const NOTIFICATION_TIMEOUT_MS: u64 = 2000;
@@ -35,8 +32,6 @@ const NOTIFICATION_TIMEOUT_MS: u64 = 2000;
 const START_TOGETHER_NS: u64 = 5_000_000;
 /// What a case takes beside its timed loop, as a share of it: for the time shown as left.
 const AROUND_SHARE: f64 = 0.3;
-/// Share of a timed loop without a processor from which on its figures need a word.
-const OFF_CPU_SHARE: f64 = 0.1;
 
 /// The leading side of a run.
 #[derive(Debug)]
@@ -52,18 +47,6 @@ pub(crate) struct Initiator {
     witness: Witness,
     /// Notifications sent so far, from each rank to each across.
     sent: BTreeMap<(u32, u32), u64>,
-}
-
-/// A part of a case that has been measured and checked.
-struct Done {
-    part: Part,
-    warm: WarmedUp,
-    measured: Measured,
-    verified: Verified,
-    /// Notifications that did not arrive.
-    lost: u64,
-    /// Its marked WRITEs.
-    marked: Marked,
 }
 
 impl Initiator {
@@ -469,7 +452,8 @@ impl Initiator {
                 false => case.to_string(),
             };
             let (part, began_ns) = (done.part.clone(), done.measured.began_ns);
-            let mut result = self.judge_part(&name, done);
+            let (mut result, found) = done.judge(&name, self.plan.depth);
+            found.into_iter().for_each(|finding| self.record.finding_of_case(finding));
             self.witness
                 .judge(&mut self.supervisor, (&name, &part), &moved, &mut result, &mut self.record)
                 .await?;
@@ -484,99 +468,6 @@ impl Initiator {
         let only = parts.pop().map(|part| part.result);
         Ok(only.unwrap_or_else(|| not_run(case, self.plan.depth, "no rank has a part in it")))
     }
-
-    fn judge_part(&mut self, name: &str, done: Done) -> CaseResult {
-        let Done { part, warm, measured, verified, lost, marked } = done;
-        let case = &part.case;
-        let unnoticed = marked.unnoticed();
-        let mismatch = measured.mismatch.or(verified.mismatch).or(marked.looks.mismatch);
-        let reason = if let Some(mismatch) = &mismatch {
-            Some(mismatch.to_string())
-        } else if let Some(late) = measured.late.or(marked.looks.late) {
-            Some(Told(case.op, late).to_string())
-        } else if lost > 0 {
-            Some(format!("{lost} of {} notifications did not arrive at the target", measured.notifications))
-        } else {
-            unnoticed
-        };
-        if let Some(reason) = &reason {
-            self.record.finding(data_finding(name, reason));
-        }
-        let telemetry = measured.telemetry.as_ref().map(compare_telemetry);
-        if let Some(why) = telemetry.as_ref().and_then(|t| t.disagreement.as_ref()) {
-            self.record.finding(
-                Finding::new("nixl-telemetry-differs", Status::Warn, format!("{name}: {why}"))
-                    .next_step("trust kvwire's clock for what an engine waits for; NIXL's telemetry counts whole microseconds"),
-            );
-        }
-        if let Some(finding) = starved(name, measured.off_cpu_ns, measured.wall_ns) {
-            self.record.finding(finding);
-        }
-        if measured.unserved > 0 {
-            self.record.finding(too_fast(name, measured.unserved));
-        }
-        let payload_bytes = measured.payload_bytes;
-        let seen = measured.seen.as_ref();
-        let passed = reason.is_none();
-        CaseResult {
-            status: if passed { CaseStatus::Pass } else { CaseStatus::Fail },
-            reason,
-            descriptors: Descriptors {
-                requested: u64::from(case.batch),
-                posted: measured.telemetry.as_ref().map(|t| t.descriptors),
-            },
-            transfers: measured.transfers,
-            payload_bytes,
-            wall_ns: measured.wall_ns,
-            bandwidth_bytes_per_s: (passed && measured.wall_ns > 0)
-                .then(|| payload_bytes as f64 * 1e9 / measured.wall_ns as f64),
-            cold_ns: Some(warm.cold_ns),
-            prep: measured.prep,
-            post: measured.post,
-            wire: measured.wire,
-            total: measured.total,
-            notify: measured.notify,
-            lists_ns: Some(warm.prepare_ns),
-            lists: warm.prepare.clone(),
-            notified_resolution_ns: seen.map(|seen| seen.resolution_ns),
-            notified: seen.and_then(|seen| seen.total.clone()),
-            scheduled: measured.scheduled,
-            unserved: measured.unserved,
-            off_cpu_ns: Some(measured.off_cpu_ns),
-            warmup_transfers: warm.transfers,
-            verification: Verification {
-                verified_bytes: verified.bytes,
-                per_transfer_checks: measured.checked + marked.looks.looked,
-                checks_at_initiator: measured.checked,
-                checks_at_target: marked.looks.looked,
-                epochs: 2,
-                mismatch,
-            },
-            nixl_telemetry: telemetry,
-            transport: None,
-            ended_by: Some(if measured.ended_by_samples { EndedBy::Samples } else { EndedBy::Time }),
-            ..not_run(case, self.plan.depth, "")
-        }
-    }
-}
-
-/// The finding for an open loop that could not keep up.
-/// A timed loop that had no processor for a good part of its time: what it measured is also the machine's load.
-fn starved(case: &str, off_cpu_ns: u64, wall_ns: u64) -> Option<Finding> {
-    let share = off_cpu_ns as f64 / wall_ns.max(1) as f64;
-    (share > OFF_CPU_SHARE).then(|| {
-        let title = format!("{case}: the initiator's engine had no processor for {:.0} % of the timed loop", share * 100.0);
-        Finding::new("cpu-contended", Status::Warn, title)
-            .next_step("end what else runs here, or give both engines a core each: bandwidth and the tail of the latencies suffer")
-    })
-}
-
-fn too_fast(case: &str, unserved: u64) -> Finding {
-    let title = format!(
-        "{case}: the pair cannot keep up with --rate, {unserved} scheduled transfers were never started"
-    );
-    Finding::new("rate-not-sustained", Status::Warn, title)
-        .next_step("lower --rate, or raise --requests-in-flight; the times from schedule grow with the length of the run")
 }
 
 /// The longest time of engines that did what they were told, in nanoseconds.
@@ -599,56 +490,4 @@ fn gathered<T>(events: Vec<Event>, of: impl Fn(Event) -> Result<Vec<T>, Event>) 
 
 fn out_of_order() -> Stop {
     makes_no_sense("an answer to something that was not asked".to_owned())
-}
-
-/// Share by which two clocks around the same call may differ before it is worth a word.
-const TELEMETRY_TOLERANCE: f64 = 0.05;
-
-/// Puts kvwire's and NIXL's times side by side. They differ by a few calls and by NIXL's whole microseconds.
-fn compare_telemetry(pair: &TelemetryPair) -> NixlTelemetry {
-    let us = |ns: u64| ns as f64 / 1000.0;
-    let disagreement = |what: &str, clocks: TwoClocks| {
-        let allowed = (2 * pair.resolution_ns) as f64 + clocks.ours_ns as f64 * TELEMETRY_TOLERANCE;
-        (clocks.apart_ns.unsigned_abs() as f64 > allowed).then(|| {
-            format!(
-                "NIXL's telemetry says {} us for {what} where kvwire measured {:.1} us",
-                us(clocks.nixl_ns),
-                us(clocks.ours_ns)
-            )
-        })
-    };
-    NixlTelemetry {
-        samples: pair.samples,
-        post_p50_us: Some(us(pair.post.nixl_ns)),
-        total_p50_us: Some(us(pair.total.nixl_ns)),
-        ours_post_p50_us: Some(us(pair.post.ours_ns)),
-        ours_total_p50_us: Some(us(pair.total.ours_ns)),
-        disagreement: disagreement("a transfer", pair.total).or_else(|| disagreement("the post", pair.post)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pair(ours_ns: u64, nixl_ns: u64) -> TelemetryPair {
-        let apart_ns = ours_ns.cast_signed() - nixl_ns.cast_signed();
-        let clocks = TwoClocks { ours_ns, nixl_ns, apart_ns };
-        TelemetryPair {
-            samples: 64,
-            resolution_ns: 1000,
-            post: clocks,
-            total: clocks,
-            descriptors: 1,
-            bytes: 1,
-        }
-    }
-
-    #[test]
-    fn two_clocks_agree_within_the_resolution_and_a_few_percent() {
-        assert_eq!(compare_telemetry(&pair(4_811, 4_000)).disagreement, None);
-        assert_eq!(compare_telemetry(&pair(1_000_000, 960_000)).disagreement, None);
-        assert!(compare_telemetry(&pair(1_000_000, 900_000)).disagreement.is_some());
-        assert!(compare_telemetry(&pair(9_000, 4_000)).disagreement.is_some());
-    }
 }

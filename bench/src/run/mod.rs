@@ -1,5 +1,6 @@
 //! The supervisors: two roles that join a rendezvous, hold an engine each, and end with one verdict.
 
+mod done;
 mod finish;
 mod hosts;
 mod initiator;

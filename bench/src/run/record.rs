@@ -18,6 +18,9 @@ use crate::report::model::{
 use crate::verdict::{Outcome, judge};
 use crate::workload::KvShape;
 
+/// Cases that one finding names, at most.
+const CASES_NAMED: usize = 8;
+
 /// A result and where it is kept.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -146,6 +149,20 @@ impl Record {
     /// Notes a judgement.
     pub(crate) fn finding(&mut self, finding: Finding) {
         self.result.findings.push(finding);
+    }
+
+    /// Notes a judgement of a case, or names one more case in the one that says the same. The lines of evidence that begin
+    /// with `case` tell which.
+    pub(crate) fn finding_of_case(&mut self, finding: Finding) {
+        let names_case = |line: &&String| line.starts_with("case ");
+        let same = |old: &&mut Finding| old.id == finding.id && old.title == finding.title;
+        let Some(old) = self.result.findings.iter_mut().find(same) else { return self.finding(finding) };
+        for line in finding.evidence.iter().filter(names_case) {
+            let named = old.evidence.iter().filter(names_case).count();
+            if named < CASES_NAMED && !old.evidence.contains(line) {
+                old.evidence.insert(named, line.clone());
+            }
+        }
     }
 
     /// Notes how the case ended that the run stopped in, and writes the result. Earlier rounds of it stand, unless

@@ -30,8 +30,6 @@ const QUIET_MAX: Duration = Duration::from_millis(50);
 const QUIET_SHARE: u32 = 10;
 /// Reading counters or the log takes milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Cases named in one finding.
-const CASES_NAMED: usize = 8;
 
 /// What this side can say besides its counters: its means, and what UCX logged so far.
 pub(super) async fn testify(
@@ -258,7 +256,7 @@ impl Witness {
         let found: Vec<Finding> =
             found.into_iter().chain(rails(name, &transport, row.as_ref(), &setting)).collect();
         if result.status == CaseStatus::Pass {
-            found.into_iter().for_each(|finding| note(record, name, finding));
+            found.into_iter().for_each(|finding| record.finding_of_case(finding));
         }
         if result.status == CaseStatus::Pass {
             let copied = self.copied(supervisor, part, &transport).await?;
@@ -323,20 +321,6 @@ impl Witness {
         logged("initiator", strict, &placements, supervisor, false)
             .into_iter()
             .for_each(|finding| record.finding(finding));
-    }
-}
-
-/// Adds a finding, or names one more case in the one that says the same.
-fn note(record: &mut Record, case: &str, finding: Finding) {
-    let same = |old: &&mut Finding| old.id == finding.id && old.title == finding.title;
-    match record.result.findings.iter_mut().find(same) {
-        Some(old) => {
-            let named = old.evidence.iter().filter(|line| line.starts_with("case ")).count();
-            if named < CASES_NAMED {
-                old.evidence.insert(named, format!("case {case}"));
-            }
-        }
-        None => record.finding(finding),
     }
 }
 
