@@ -47,14 +47,17 @@ impl Machine {
     /// # Panics
     /// There is no temporary folder, here and below.
     pub fn new() -> Self {
+        let machine = Self::like_this_one();
+        for folder in ["sys/bus/pci/devices", "sys/class/infiniband", "sys/class/infiniband_verbs"] {
+            fs::create_dir_all(machine.root().join(folder)).expect("a folder");
+        }
+        machine
+    }
+
+    /// A machine whose `/sys` is that of this one.
+    pub fn like_this_one() -> Self {
         let machine = Self { root: tempfile::tempdir().expect("a temporary folder"), adapters: 0 };
-        for folder in [
-            "sys/bus/pci/devices",
-            "sys/class/infiniband",
-            "sys/class/infiniband_verbs",
-            "dev/infiniband",
-            "top",
-        ] {
+        for folder in ["dev/infiniband", "top"] {
             fs::create_dir_all(machine.root().join(folder)).expect("a folder");
         }
         machine
@@ -122,6 +125,15 @@ impl Machine {
         self
     }
 
+    /// A channel of the NVLink domain's memory exchange service, which a container gets with its claim.
+    #[must_use]
+    pub fn imex_channel(self) -> Self {
+        let folder = "dev/nvidia-caps-imex-channels";
+        fs::create_dir_all(self.at(folder)).expect("a folder");
+        symlink("/dev/null", self.at(&format!("{folder}/channel0"))).expect("a device");
+        self
+    }
+
     /// A NUMA node with these cores.
     #[must_use]
     pub fn node(self, number: u32, cores: &str) -> Self {
@@ -131,18 +143,18 @@ impl Machine {
 }
 
 impl Kvwire {
-    /// Runs it where `/sys` and the RDMA device nodes are those of the machine. Needs root.
+    /// Runs it where `/sys` and the device nodes of adapters and of NVIDIA are those of the machine. Needs root.
     #[must_use]
     pub fn on_machine(self, machine: &Machine) -> Self {
         const MOUNTS: &str = r#"
             set -e
             mount --make-rprivate /
             mount -t tmpfs none "$0/top"
-            cp -a /dev/null /dev/zero /dev/urandom "$0/dev/infiniband" "$0/top"
+            cp -a /dev/null /dev/zero /dev/urandom "$0/dev/"* "$0/top"
             mkdir "$0/top/shm"
             mount --bind /dev/shm "$0/top/shm"
             mount --rbind "$0/top" /dev
-            mount --bind "$0/sys" /sys
+            [ ! -d "$0/sys" ] || mount --bind "$0/sys" /sys
             exec "$@""#;
         let mut command = Command::new("unshare");
         command.args(["--mount", "bash", "-c", MOUNTS]).arg(machine.root());

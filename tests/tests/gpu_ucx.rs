@@ -2,9 +2,10 @@
 //! processes, so that UCX's own `cuda_copy` and `cuda_ipc` move the bytes, and its own tables say how.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
-use kvwire_tests::{Ended, Gpus, Kvwire, Nixl, gpus, kvwire_command, pair, with_result};
+use kvwire_tests::{Ended, Gpus, Kvwire, Machine, Nixl, gpus, kvwire_command, pair, with_result};
 
 const NVLINK: &str = "gpu pci=0000:17:00.0 links=4\ngpu pci=0000:65:00.0 links=4\n";
+const DOMAIN: &str = "gpu pci=0000:17:00.0 links=4 domain=1\ngpu pci=0000:65:00.0 links=4 domain=1\n";
 const PCIE: &str = "wire pcie\ngpu pci=0000:17:00.0\ngpu pci=0000:65:00.0\n";
 
 fn run(nixl: &Nixl, gpus: &Gpus) -> Kvwire {
@@ -132,24 +133,55 @@ fn as_many_ranks_as_gpus_cross_from_gpu_to_gpu() {
     assert_eq!(classes(&ended), ["nvlink"; 4], "{ended}");
 }
 
-#[test]
-fn two_processes_that_do_not_see_each_other_have_no_cuda_ipc() {
-    let gpus = gpus(NVLINK);
+/// An initiator and its target as two containers of one machine, each in a PID namespace of its own.
+fn two_containers(nixl: &Nixl, machine: &Machine, alloc: &str) -> (Ended, Ended) {
+    let gpus = gpus(DOMAIN);
     let side = |command: &str, url: &str| {
-        let run = with_result(command).nixl(&Nixl::Newest).driver(&gpus);
-        run.args(["--rendezvous", url, "--allow-same-host"])
+        let run = with_result(command).nixl(nixl).driver(&gpus);
+        run.args(["--rendezvous", url, "--allow-same-host"]).on_machine(machine).in_own_pid_namespace()
     };
-    let mut target = side("target", "tcp://127.0.0.1:0").in_own_pid_namespace().start();
+    let mut target = side("target", "tcp://127.0.0.1:0").start();
     let line = target.await_line("on the other host:");
     let address = line.split_once("--rendezvous ").unwrap().1.trim();
-    let args = ["--memory", "vram", "--sizes", "64KiB", "--samples", "20", "--case-time", "5s"];
-    let initiator = side("initiator", address).args(args).in_own_pid_namespace().run();
-    assert_eq!((initiator.code, target.end().code), (0, 0), "{initiator}");
-    assert_eq!(classes(&initiator), ["emulated"; 2], "{initiator}");
-    assert!(
-        initiator.title("cuda-ipc-impossible").contains("different process-id namespaces"),
-        "{initiator}"
-    );
+    let args =
+        ["--memory", "vram", "--alloc", alloc, "--sizes", "64KiB", "--samples", "20", "--case-time", "5s"];
+    (side("initiator", address).args(args).run(), target.end())
+}
+
+#[test]
+fn netns_two_containers_have_no_cuda_ipc() {
+    let without_channel = Machine::like_this_one();
+    for alloc in ["malloc", "fabric"] {
+        let (initiator, target) = two_containers(&Nixl::Newest, &without_channel, alloc);
+        assert_eq!((initiator.code, target.code), (0, 0), "{initiator}");
+        assert_eq!(classes(&initiator), ["emulated"; 2], "{initiator}");
+        assert!(
+            initiator.title("cuda-ipc-impossible").contains("different process-id namespaces"),
+            "{initiator}"
+        );
+    }
+}
+
+#[test]
+fn netns_two_containers_with_fabric_handles_and_a_channel_have_nvlink() {
+    let machine = Machine::like_this_one().imex_channel();
+    for nixl in Nixl::covered() {
+        let (initiator, target) = two_containers(&nixl, &machine, "fabric");
+        let result = initiator.result();
+        assert_eq!(result["expectation"]["class"], "nvlink", "{nixl:?}: {initiator}");
+        // The first processes of both containers start the same ones, so that their engines have one id.
+        let mixes_them_up =
+            result["nodes"]["initiator"]["nixl"]["ucx_version"].as_str().unwrap().starts_with("1.20.");
+        if mixes_them_up {
+            let title = initiator.title("transport-below-expected");
+            assert!(title.contains("takes the two engines for one process"), "{nixl:?}: {initiator}");
+        } else {
+            assert_eq!((initiator.code, target.code), (0, 0), "{nixl:?}: {initiator}");
+            assert_eq!(classes(&initiator), ["nvlink"; 2], "{nixl:?}: {initiator}");
+        }
+    }
+    let (initiator, _) = two_containers(&Nixl::Newest, &machine, "malloc");
+    assert_eq!(classes(&initiator), ["emulated"; 2], "a channel is nothing to legacy handles: {initiator}");
 }
 
 #[test]

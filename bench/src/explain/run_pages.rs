@@ -125,7 +125,7 @@ pub(crate) const RUN_PAGES: &[Page] = pages! {
         "What the memory was taken with (--alloc) has no handle that another process could import.",
         "The finding lists the exports that were tried.", "Try another --alloc: malloc, vmm or fabric; fabric needs an IMEX channel in the container.", User;
     "cuda-ipc-impossible", "NVLink and PCIe between the two GPUs cannot be used",
-        "The two processes are in different PID namespaces and have no IMEX channel, a GPU is divided by MIG, or the memory of a side cannot be exported. Of several ranks the finding names those that it is so for.",
+        "The two processes are in different PID namespaces, or on two hosts of an NVLink domain, and lack fabric handles or an IMEX channel; a GPU is divided by MIG; or the memory of a side cannot be exported. Of several ranks the finding names those that it is so for.",
         "readlink /proc/self/ns/pid  # in both; ls /dev/nvidia-caps-imex-channels", "Share the PID namespace, or give both an IMEX channel and use --alloc fabric.", User;
     "efficiency-low", "A path carried far less than it could",
         "Small blocks, few of them at once, fewer rails or lanes than there are, a PCIe link that trained low, memory on another NUMA node, or load.",

@@ -41,6 +41,12 @@ pub(crate) struct Ability {
     pub(crate) environment: BTreeMap<String, String>,
     /// UCX libraries in the engine's memory map, one file each.
     pub(crate) ucx_copies: Vec<String>,
+    /// The UCX that the engines loaded, where it is known.
+    #[serde(default)]
+    pub(crate) ucx_version: Option<String>,
+    /// Process id of each rank's engine, in its own namespace.
+    #[serde(default)]
+    pub(crate) processes: Vec<u32>,
     /// The GPU that the payload of each rank lies on, rank by rank; none for host memory.
     #[serde(default)]
     pub(crate) gpus: Vec<Option<GpuMeans>>,
@@ -75,8 +81,9 @@ impl Port {
 }
 
 impl Ability {
-    /// Reads this host. `engine` is the process whose libraries are listed, `placements` where each rank sits.
-    pub(crate) fn of_this_host(engine: Option<u32>, placements: &[Placement]) -> Self {
+    /// Reads this host. `engines` are the processes of the ranks, of which the first one's libraries are listed, `placements`
+    /// where each rank sits.
+    pub(crate) fn of_this_host(engines: Vec<u32>, placements: &[Placement]) -> Self {
         let environment = std::env::vars_os()
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.to_string_lossy().into_owned())))
             .filter(|(key, _)| key.starts_with("UCX_"))
@@ -88,7 +95,7 @@ impl Ability {
             gpus: placements.iter().map(|placement| GpuMeans::of(placement, &gpus)).collect(),
             net_devices: placements.iter().map(|placement| placement.ucx_net_devices.clone()).collect(),
             rates: rates(Path::new("/sys"), &gpus),
-            ..Self::at(Path::new("/sys"), Path::new("/proc"), Path::new("/dev"), engine, environment)
+            ..Self::at(Path::new("/sys"), Path::new("/proc"), Path::new("/dev"), engines, environment)
         }
     }
 
@@ -96,7 +103,7 @@ impl Ability {
         sys: &Path,
         proc: &Path,
         dev: &Path,
-        engine: Option<u32>,
+        engines: Vec<u32>,
         environment: BTreeMap<String, String>,
     ) -> Self {
         Self {
@@ -107,16 +114,19 @@ impl Ability {
                 .find(|sign| sys.join(sign).exists())
                 .map(|sign| format!("/sys/{sign}")),
             environment,
-            ucx_copies: engine.map(|pid| ucx_copies(proc, pid)).unwrap_or_default(),
+            ucx_copies: engines.first().map(|pid| ucx_copies(proc, *pid)).unwrap_or_default(),
+            ucx_version: None,
+            processes: engines,
             gpus: Vec::new(),
             net_devices: Vec::new(),
             rates: BTreeMap::new(),
         }
     }
 
-    /// The same with the network devices that a rank's UCX was told.
+    /// The same for one rank: with the network devices that its UCX was told, and with its engine alone.
     pub(crate) fn of_rank(&self, rank: u32) -> Self {
         let mut of_rank = self.clone();
+        of_rank.processes = self.processes.get(rank as usize).copied().into_iter().collect();
         if let Some(devices) = self.net_devices.get(rank as usize).cloned().flatten() {
             of_rank.environment.insert(UCX_NET_DEVICES.to_owned(), devices);
         }
@@ -195,7 +205,7 @@ mod tests {
     use super::*;
 
     fn read(root: &Path) -> Ability {
-        Ability::at(&root.join("sys"), &root.join("proc"), &root.join("dev"), Some(7), BTreeMap::new())
+        Ability::at(&root.join("sys"), &root.join("proc"), &root.join("dev"), vec![7], BTreeMap::new())
     }
 
     #[test]

@@ -15,7 +15,15 @@ pub(super) fn best(
 ) -> (Class, String) {
     let rdma = its.has_rdma() && theirs.has_rdma();
     if !initiator.same_host(target) {
-        return if rdma {
+        let gpus = its.gpu(pair.rank).zip(theirs.gpu(pair.peer));
+        let joined = |(ours, other): (&GpuMeans, &GpuMeans)| {
+            ours.shares_domain(other) && Obstacle::between((initiator, ours), (target, other)).is_none()
+        };
+        return if gpus.is_some_and(joined) {
+            let why =
+                "two hosts, and both GPUs are in one NVLink domain, with fabric handles and an IMEX channel";
+            (Class::Nvlink, why.to_owned())
+        } else if rdma {
             (Class::Rdma, "two hosts, and both have an RDMA port that is up and can be opened".to_owned())
         } else {
             (Class::Tcp, format!("two hosts, and {}", without_rdma(its, theirs)))
@@ -159,5 +167,25 @@ mod tests {
         assert_eq!(auto((&here, &linked), (&pod, &other)), Class::Rdma);
         assert_eq!(auto((&here, &linked), (&there, &other)), Class::Rdma);
         assert_eq!(auto((&here, &linked), (&here, &ability(&[], true))), Class::Tcp);
+        let in_domain = |domain: &str, by_fabric_handle| {
+            let mut side = on("GPU-a", Some(18));
+            if let Some(Some(gpu)) = side.gpus.first_mut() {
+                *gpu = GpuMeans {
+                    domain: Some(domain.to_owned()),
+                    by_fabric_handle,
+                    imex_channel: true,
+                    ..gpu.clone()
+                };
+            }
+            side
+        };
+        let one = in_domain("1", true);
+        assert_eq!(auto((&here, &one), (&there, &one)), Class::Nvlink);
+        assert_eq!(auto((&here, &one), (&there, &in_domain("2", true))), Class::Rdma);
+        assert_eq!(
+            auto((&here, &one), (&there, &in_domain("1", false))),
+            Class::Rdma,
+            "as cudaMalloc allocates"
+        );
     }
 }

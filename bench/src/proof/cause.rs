@@ -19,6 +19,8 @@ const RDMA_NAMES: [&str; 13] =
 const SHM_NAMES: [&str; 6] = ["all", "sm", "shm", "cma", "xpmem", "knem"];
 /// First UCX that can do without software emulation.
 pub(crate) const STRICT_SINCE: (u32, u32) = (1, 21);
+/// First UCX that tells processes of two PID namespaces apart.
+const NAMESPACES_SINCE: (u32, u32) = (1, 21);
 /// Rails that NIXL asks for when nothing else is set.
 const RAILS_DEFAULT: usize = 2;
 
@@ -108,6 +110,8 @@ fn cause(expected: &Expected, transport: &Transport, setting: &Setting<'_>) -> C
     transport_list(wanted, setting)
         .or_else(|| file_descriptors(wanted, transport, setting))
         .or_else(|| get_without_nvlink(wanted, transport, setting))
+        .or_else(|| domain_switched_off(wanted, setting))
+        .or_else(|| taken_for_one(wanted, setting))
         .or_else(|| rendezvous_threshold(transport, setting))
         .or_else(|| (wanted == Class::Rdma).then(|| gpu_direct(transport, setting)).flatten())
         .or_else(|| logged_device(setting))
@@ -187,6 +191,36 @@ fn get_without_nvlink(wanted: Class, transport: &Transport, setting: &Setting<'_
         next: format!(
             "set {SWITCH}=on for the engines (to try it here: --ucx-env {SWITCH}=on), or let the prefill side WRITE"
         ),
+    })
+}
+
+/// UCX imports fabric handles of other hosts by default where it can, and has a switch against it.
+fn domain_switched_off(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
+    const SWITCH: &str = "UCX_CUDA_IPC_ENABLE_MNNVL";
+    let (value, source) =
+        setting.variable(SWITCH).filter(|(value, _)| matches!(*value, "n" | "no" | "off" | "0"))?;
+    let here = wanted == Class::Nvlink && setting.gpu.is_some_and(|gpu| gpu.by_fabric_handle);
+    here.then(|| Cause {
+        what: format!("{SWITCH}={value} keeps UCX from NVLink between hosts"),
+        evidence: vec![format!("{SWITCH}={value}, from {source}")],
+        next: format!("take {SWITCH} out of the environment; where it is on purpose, say --expect rdma"),
+    })
+}
+
+/// An older UCX takes two processes of one id for the same one, which `cuda_ipc` has no way within. In containers engines
+/// often have the same id.
+fn taken_for_one(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
+    let [ours, theirs] = setting.sides().map(|(_, ability)| ability);
+    let id = ours.processes.first().filter(|id| theirs.processes.first() == Some(id))?;
+    let older = |ability: &Ability| {
+        ability.ucx_version.clone().filter(|version| is_before(Some(version), NAMESPACES_SINCE) == Some(true))
+    };
+    let version = older(ours).or_else(|| older(theirs))?;
+    matches!(wanted, Class::PcieP2p | Class::Nvlink).then(|| Cause {
+        what: format!("UCX {version} takes the two engines for one process, since both have process id {id}"),
+        evidence: vec![format!("process id {id} on both sides, each in a namespace of its own")],
+        next: "use a NIXL with UCX 1.21 or newer; until then one process more before an engine starts gives it another id"
+            .to_owned(),
     })
 }
 
@@ -349,17 +383,19 @@ pub(crate) fn rails(
     })
 }
 
+/// Whether a version is older than another, by its first two numbers; `None` where it is not known.
+fn is_before(version: Option<&str>, other: (u32, u32)) -> Option<bool> {
+    let mut parts = version?.split('.').map(|part| part.parse::<u32>().ok());
+    Some((parts.next()??, parts.next()??) < other)
+}
+
 /// What `--strict` cannot promise on this UCX; `None` when it can.
 pub(crate) fn strict_doubt(side: &str, ucx_version: Option<&str>) -> Option<Finding> {
-    let parsed = ucx_version.and_then(|version| {
-        let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
-        Some((parts.next()??, parts.next()??))
-    });
-    let (what, can) = match parsed {
-        Some(version) => (format!("UCX {}.{}", version.0, version.1), version >= STRICT_SINCE),
-        None => ("an unknown UCX version".to_owned(), false),
+    let what = match ucx_version {
+        Some(version) => format!("UCX {version}"),
+        None => "an unknown UCX version".to_owned(),
     };
-    (!can).then(|| {
+    (is_before(ucx_version, STRICT_SINCE) != Some(false)).then(|| {
         Finding::new(
             "strict-not-possible",
             Status::Warn,

@@ -29,6 +29,9 @@ pub(crate) struct GpuMeans {
     pub(crate) by_file_descriptor: bool,
     /// This process may use an IMEX channel.
     pub(crate) imex_channel: bool,
+    /// The NVLink domain that it is part of, which may reach over several hosts; `None` without one.
+    #[serde(default)]
+    pub(crate) domain: Option<String>,
 }
 
 /// The GPUs of this host, as NVML sees them now; none where it does not answer.
@@ -50,7 +53,13 @@ impl GpuMeans {
             by_fabric_handle: gpu.process_export_means == "fabric handle",
             by_file_descriptor: gpu.process_export_means == "file descriptor",
             imex_channel: imex_channel(),
+            domain: seen.and_then(|one| one.fabric.domain.clone()),
         })
+    }
+
+    /// NVLink joins the two, whatever hosts they are in.
+    pub(crate) fn shares_domain(&self, other: &Self) -> bool {
+        self.domain.is_some() && self.domain == other.domain
     }
 
     /// Part of a GPU: NVIDIA has no way from one instance to another, nor to another GPU.
@@ -66,7 +75,7 @@ fn imex_channel() -> bool {
     channels.take(64).any(|entry| access(entry.path(), Access::READ_OK | Access::WRITE_OK).is_ok())
 }
 
-/// Why `cuda_ipc`, which carries bytes between two GPUs of one host, cannot work between two ranks.
+/// Why `cuda_ipc`, which carries bytes between two GPUs of one host or of one NVLink domain, cannot work between two ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     /// Part of a divided GPU on a side.
@@ -75,6 +84,8 @@ pub(crate) enum Obstacle {
     NotExportable,
     /// Processes that do not see each other, without fabric handles on both sides.
     Namespaces,
+    /// Two hosts of one NVLink domain, without fabric handles on both sides.
+    Hosts,
 }
 
 impl Obstacle {
@@ -84,6 +95,9 @@ impl Obstacle {
             Self::Instance => "a GPU instance (MIG) cannot reach another GPU or instance",
             Self::NotExportable => "the memory of a side cannot be exported to another process",
             Self::Namespaces => "the two sides are in different process-id namespaces",
+            Self::Hosts => {
+                "between two hosts of an NVLink domain it takes fabric handles and an IMEX channel on both sides"
+            }
         }
     }
 
@@ -98,20 +112,27 @@ impl Obstacle {
             Self::Namespaces => {
                 "put both containers into one pod with shareProcessNamespace, or use hostPID; or give both an IMEX channel and measure --alloc fabric; or accept RDMA between pods of one node"
             }
+            Self::Hosts => {
+                "allocate the KV cache with fabric handles (here: --alloc fabric) and give both pods an IMEX channel (a ComputeDomain claim); or accept RDMA between the hosts of the domain"
+            }
         }
     }
 
     /// What is in the way between the GPUs of two sides; `None` where nothing is.
     pub(crate) fn between(a: (&Node, &GpuMeans), b: (&Node, &GpuMeans)) -> Option<Self> {
         // CUDA shares memory between processes within an instance, and never across its border.
-        if a.1.uuid != b.1.uuid && (a.1.is_instance() || b.1.is_instance()) {
+        let one_host = a.0.same_host(b.0);
+        if (a.1.uuid != b.1.uuid || !one_host) && (a.1.is_instance() || b.1.is_instance()) {
             return Some(Self::Instance);
         }
         if !a.1.exportable || !b.1.exportable {
             return Some(Self::NotExportable);
         }
-        let one_namespace = a.0.namespaces.pid.is_some() && a.0.namespaces.pid == b.0.namespaces.pid;
         let by_fabric = [a.1, b.1].iter().all(|gpu| gpu.by_fabric_handle && gpu.imex_channel);
+        if !one_host {
+            return (!by_fabric).then_some(Self::Hosts);
+        }
+        let one_namespace = a.0.namespaces.pid.is_some() && a.0.namespaces.pid == b.0.namespaces.pid;
         // UCX refuses file descriptors and legacy handles of a process that it cannot see.
         (!one_namespace && !by_fabric).then_some(Self::Namespaces)
     }
@@ -119,12 +140,12 @@ impl Obstacle {
 
 /// Explains that before a transfer is tried: one finding for each obstacle, with the ranks that have it.
 pub(crate) fn out_of_reach(a: (&Node, &Ability), b: (&Node, &Ability), pairs: &[Pair]) -> Vec<Finding> {
-    if !a.0.same_host(b.0) {
-        return Vec::new();
-    }
+    let one_host = a.0.same_host(b.0);
+    let wires = if one_host { "NVLink and PCIe" } else { "NVLink" };
     let obstacle = |pair: &Pair| {
         let (ours, theirs) = (a.1.gpu(pair.rank)?, b.1.gpu(pair.peer)?);
-        Obstacle::between((a.0, ours), (b.0, theirs))
+        let joined = one_host || ours.shares_domain(theirs);
+        joined.then(|| Obstacle::between((a.0, ours), (b.0, theirs))).flatten()
     };
     let blocked = |by: Obstacle| {
         let those: Vec<Pair> = pairs.iter().copied().filter(|pair| obstacle(pair) == Some(by)).collect();
@@ -142,14 +163,14 @@ pub(crate) fn out_of_reach(a: (&Node, &Ability), b: (&Node, &Ability), pairs: &[
             Finding::new(
                 "cuda-ipc-impossible",
                 Status::Warn,
-                format!("NVLink and PCIe between {whose} cannot be used: {}", by.why()),
+                format!("{wires} between {whose} cannot be used: {}", by.why()),
             )
-            .detail("UCX's cuda_ipc imports the memory of the other process: within one process-id namespace by any handle, across namespaces by fabric handles alone, and those need an IMEX channel on both sides; never across the border of a GPU instance. Without it UCX takes RDMA or TCP and says nothing")
+            .detail("UCX's cuda_ipc imports the memory of the other process: within one process-id namespace by any handle, across namespaces and hosts by fabric handles alone, and those need an IMEX channel on both sides; never across the border of a GPU instance. Without it UCX takes RDMA or TCP and says nothing")
             .evidence(lines)
             .next_step(by.next_step()),
         )
     };
-    [Obstacle::Instance, Obstacle::NotExportable, Obstacle::Namespaces]
+    [Obstacle::Instance, Obstacle::NotExportable, Obstacle::Namespaces, Obstacle::Hosts]
         .into_iter()
         .filter_map(blocked)
         .collect()
@@ -196,6 +217,7 @@ mod tests {
         let (a, b) = (gpu("GPU-a"), gpu("GPU-b"));
         let fabric = GpuMeans { by_fabric_handle: true, imex_channel: true, ..gpu("GPU-a") };
         let no_channel = GpuMeans { imex_channel: false, ..fabric.clone() };
+        let other_host = Node { boot_id: Some("c".to_owned()), ..node(1) };
         let instance = GpuMeans { uuid: "MIG-a".to_owned(), ..gpu("GPU-a") };
         let closed = GpuMeans { exportable: false, ..gpu("GPU-a") };
         let why = |pid, ours: &GpuMeans, theirs: &GpuMeans| {
@@ -205,9 +227,28 @@ mod tests {
         assert_eq!(why(2, &a, &b), Some(Obstacle::Namespaces));
         assert_eq!(why(2, &fabric, &fabric), None);
         assert_eq!(why(2, &fabric, &no_channel), Some(Obstacle::Namespaces));
+        let afar =
+            |ours: &GpuMeans, theirs: &GpuMeans| Obstacle::between((&node(1), ours), (&other_host, theirs));
+        assert_eq!(afar(&a, &b), Some(Obstacle::Hosts), "the same number of a namespace says nothing there");
+        assert_eq!((afar(&fabric, &fabric), afar(&fabric, &no_channel)), (None, Some(Obstacle::Hosts)));
+        assert_eq!(afar(&instance, &instance), Some(Obstacle::Instance));
         assert_eq!(why(1, &instance, &b), Some(Obstacle::Instance));
         assert_eq!(why(1, &instance, &instance), None, "within one instance");
         assert_eq!(why(1, &closed, &b), Some(Obstacle::NotExportable));
+    }
+
+    #[test]
+    fn between_hosts_there_is_something_to_explain_within_one_domain_alone() {
+        let of = |domain: &str| GpuMeans { domain: Some(domain.to_owned()), ..gpu("GPU-a") };
+        let other_host = Node { boot_id: Some("c".to_owned()), ..node(1) };
+        let found = |ours: GpuMeans, theirs: GpuMeans| {
+            out_of_reach((&node(1), &side(&[Some(ours)])), (&other_host, &side(&[Some(theirs)])), &ONE)
+        };
+        let within = found(of("a"), of("a"));
+        assert_eq!(within.len(), 1);
+        assert!(within[0].title.starts_with("NVLink between the two GPUs cannot"), "{}", within[0].title);
+        assert!(within[0].next_step.contains("--alloc fabric"));
+        assert!(found(of("a"), of("b")).is_empty() && found(gpu("GPU-a"), gpu("GPU-b")).is_empty());
     }
 
     fn side(gpus: &[Option<GpuMeans>]) -> Ability {

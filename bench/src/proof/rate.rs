@@ -126,7 +126,7 @@ fn of_pcie(link: PcieLink, address: &str) -> Option<Rate> {
 mod tests {
     use super::super::kernel_files::write;
     use super::*;
-    use checks::nvml::Link;
+    use checks::nvml::{Fabric, Link};
 
     #[test]
     fn a_port_is_as_fast_as_its_rate_and_its_pcie_link_allow() {
@@ -167,6 +167,7 @@ mod tests {
             pci: "0000:17:00.0".to_owned(),
             links: vec![link(0, true), link(1, true), link(2, false)],
             pcie: Some(PcieLink { generation: 5, lanes: 16 }),
+            fabric: Fabric::default(),
         };
         let rates = rates(Path::new("/nowhere"), &[gpu]);
         assert_eq!(rates[&nvlinks("GPU-a")].bytes_per_s, 53_124_000_000.0);

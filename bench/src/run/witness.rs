@@ -12,8 +12,8 @@ use super::reader::{Reader, ways_of};
 use super::record::Record;
 use super::stop::Stop;
 use super::supervisor::Supervisor;
-use crate::engine::Phase;
 use crate::engine::protocol::{Command, Event};
+use crate::engine::{Engine, Phase};
 use crate::plan::{Op, Part, Plan};
 use crate::proof::counters::{Reading, Ways};
 use crate::proof::ucx::{Trouble, findings};
@@ -40,10 +40,8 @@ pub(super) async fn testify(
     supervisor: &mut Supervisor,
 ) -> Result<Testimony, Stop> {
     settle_logs(supervisor).await?;
-    let Some(engine) = supervisor.engines.first() else {
-        return Err(Stop::Confused("no engine is open".to_owned()));
-    };
-    let mut ability = Ability::of_this_host(engine.pid(), placements);
+    let engines = supervisor.engines.iter().filter_map(Engine::pid).collect();
+    let mut ability = Ability::of_this_host(engines, placements);
     ability.environment.extend(given.iter().map(|(key, value)| (key.clone(), value.clone())));
     Ok(Testimony { ability, findings: logged(side, strict, placements, supervisor, true) })
 }
@@ -131,22 +129,23 @@ impl Witness {
     ) -> Result<(), Stop> {
         let placements = record.result.placement.initiator.clone().unwrap_or_default();
         self.reader.know(&placements);
-        let ours = testify("initiator", plan.strict, &plan.engine_env(), &placements, supervisor).await?;
+        let mut ours = testify("initiator", plan.strict, &plan.engine_env(), &placements, supervisor).await?;
         let theirs = ask(supervisor, &Message::Testify).await?;
-        let Message::Testimony(theirs) = theirs else { return Err(out_of_order()) };
+        let Message::Testimony(mut theirs) = theirs else { return Err(out_of_order()) };
         let nodes = &record.result.nodes;
         let (Some(initiator), Some(target)) = (nodes.initiator.clone(), nodes.target.clone()) else {
             return Err(out_of_order());
         };
+        for (node, ability) in [(&initiator, &mut ours.ability), (&target, &mut theirs.ability)] {
+            ability.ucx_version = node.nixl.as_ref().and_then(|nixl| nixl.ucx_version.clone());
+        }
         let (here, there) = ((&initiator, &ours.ability), (&target, &theirs.ability));
         let pairs = plan.pairs();
         let expected = expected(plan.expect, here, there, &pairs);
         let mut found = unusable_ports(&expected, &ours.ability, &theirs.ability);
         found.extend(out_of_reach(here, there, &pairs));
-        for (side, node, ability) in
-            [("initiator", &initiator, &ours.ability), ("target", &target, &theirs.ability)]
-        {
-            let version = node.nixl.as_ref().and_then(|nixl| nixl.ucx_version.as_deref());
+        for (side, ability) in [("initiator", &ours.ability), ("target", &theirs.ability)] {
+            let version = ability.ucx_version.as_deref();
             found.extend(plan.strict.then(|| strict_doubt(side, version)).flatten());
             found.extend(two_copies(side, &ability.ucx_copies));
         }

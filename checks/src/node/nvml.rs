@@ -17,11 +17,11 @@ pub(super) fn probe(evidence: &mut Evidence) {
         return;
     }
     let asked = nvml::shared().map_err(str::to_owned);
-    match asked.and_then(|nvml| Ok((nvml.driver()?, nvml.gpus()?, nvml.fabrics()?))) {
-        Ok((driver, gpus, fabrics)) => {
+    match asked.and_then(|nvml| Ok((nvml.driver()?, nvml.gpus()?))) {
+        Ok((driver, gpus)) => {
             evidence.add("probe:nvml/driver", Entry::Text(format!("{driver}\n")));
             evidence.add("probe:nvml/links", Entry::Text(links(&gpus)));
-            evidence.add("probe:nvml/fabric", Entry::Text(fabric(&fabrics)));
+            evidence.add("probe:nvml/fabric", Entry::Text(fabric(&gpus)));
         }
         Err(error) => evidence.add("probe:nvml/error", Entry::Text(format!("{error}\n"))),
     }
@@ -43,6 +43,6 @@ fn links(gpus: &[nvml::Gpu]) -> String {
 }
 
 /// A line for each GPU: `gpu 0 state completed, …`.
-fn fabric(fabrics: &[String]) -> String {
-    fabrics.iter().enumerate().map(|(gpu, fabric)| format!("gpu {gpu} {fabric}\n")).collect()
+fn fabric(gpus: &[nvml::Gpu]) -> String {
+    gpus.iter().map(|gpu| format!("gpu {} {}\n", gpu.index, gpu.fabric.words)).collect()
 }

@@ -5,6 +5,16 @@ use std::ffi::c_uint;
 
 use nvml_wrapper::{Device, Nvml};
 
+/// The NVLink fabric of a GPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fabric {
+    /// `state completed, status 0, clique 1, cluster …, health 0x155`, or why the fabric is not known.
+    pub words: String,
+    /// Cluster UUID and clique of the NVLink domain that the GPU is part of: GPUs that agree in both reach each other over
+    /// NVLink, on other hosts too. `None` where the fabric manager has not brought the GPU into one.
+    pub domain: Option<String>,
+}
+
 /// `nvmlGpuFabricInfo_v2_t` of nvml.h.
 #[repr(C)]
 #[derive(Default)]
@@ -27,44 +37,56 @@ struct FabricInfoFirst {
     state: u8,
 }
 
+/// `NVML_GPU_FABRIC_STATE_COMPLETED`.
+const COMPLETED: u8 = 3;
+
 /// `NVML_STRUCT_VERSION`: the size, and the number of the version in the highest byte.
 fn version() -> c_uint {
     c_uint::try_from(size_of::<FabricInfo>()).unwrap_or(0) | 2 << 24
 }
 
-/// `state completed, status 0, clique 1, cluster …, health 0x155`, or why the fabric is not known.
-pub(super) fn fabric(nvml: &Nvml, device: &Device<'_>) -> String {
+/// What NVML tells of it.
+pub(super) fn fabric(nvml: &Nvml, device: &Device<'_>) -> Fabric {
     let mut info = FabricInfo { version: version(), ..FabricInfo::default() };
     if let Ok(get) = &nvml.lib().nvmlDeviceGetGpuFabricInfoV {
         // SAFETY: the device is of this NVML, which lives longer than the call; the version in the structure tells NVML
         // its layout and size.
         let told = unsafe { get(device.handle(), (&raw mut info).cast()) };
         if told == 0 {
-            return words(info.state, info.status, info.clique, info.cluster, Some(info.health));
+            return told_of(info.state, info.status, info.clique, info.cluster, Some(info.health));
         }
     }
     let Ok(get) = &nvml.lib().nvmlDeviceGetGpuFabricInfo else {
-        return "not known: this driver's NVML has no call for it".to_owned();
+        return unknown("this driver's NVML has no call for it");
     };
     let mut info = FabricInfoFirst::default();
     // SAFETY: as above; the structure is the one that this call takes.
     match unsafe { get(device.handle(), (&raw mut info).cast()) } {
-        0 => words(info.state, info.status, info.clique, info.cluster, None),
-        error => format!("not known: NVML error {error}"),
+        0 => told_of(info.state, info.status, info.clique, info.cluster, None),
+        error => unknown(&format!("NVML error {error}")),
     }
 }
 
-fn words(state: u8, status: c_uint, clique: c_uint, cluster: [u8; 16], health: Option<c_uint>) -> String {
-    let state = match state {
-        0 => return "state not supported".to_owned(),
+fn unknown(why: &str) -> Fabric {
+    Fabric { words: format!("not known: {why}"), domain: None }
+}
+
+fn told_of(state: u8, status: c_uint, clique: c_uint, cluster: [u8; 16], health: Option<c_uint>) -> Fabric {
+    let name = match state {
+        0 => return Fabric { words: "state not supported".to_owned(), domain: None },
         1 => "not started",
         2 => "in progress",
-        3 => "completed",
+        COMPLETED => "completed",
         _ => "of a kind that this kvwire does not know",
     };
+    // The switches of a single host complete as well, with a cluster of zeros.
+    let in_domain = state == COMPLETED && status == 0 && cluster != [0; 16];
     let cluster: String = cluster.iter().map(|byte| format!("{byte:02x}")).collect();
     let health = health.map_or(String::new(), |mask| format!(", health {mask:#x}"));
-    format!("state {state}, status {status}, clique {clique}, cluster {cluster}{health}")
+    Fabric {
+        domain: in_domain.then(|| format!("cluster {cluster}, clique {clique}")),
+        words: format!("state {name}, status {status}, clique {clique}, cluster {cluster}{health}"),
+    }
 }
 
 #[cfg(test)]
@@ -98,10 +120,19 @@ mod tests {
             ("IN_PROGRESS", "in progress"),
             ("COMPLETED", "completed"),
         ] {
-            let value = (0..=u8::MAX)
-                .find(|value| words(*value, 0, 0, [0; 16], None).starts_with(&format!("state {word}")));
+            let value = (0..=u8::MAX).find(|value| {
+                told_of(*value, 0, 0, [0; 16], None).words.starts_with(&format!("state {word}"))
+            });
             claims.number(&format!("NVML_GPU_FABRIC_STATE_{state}"), value.unwrap().into());
         }
         claims.hold();
+    }
+
+    #[test]
+    fn a_domain_is_one_that_is_set_up_and_has_a_cluster() {
+        let domain = |state, status, cluster| told_of(state, status, 7, [cluster; 16], None).domain;
+        assert_eq!(domain(COMPLETED, 0, 1), Some(format!("cluster {}, clique 7", "01".repeat(16))));
+        assert_eq!((domain(2, 0, 1), domain(COMPLETED, 1, 1)), (None, None));
+        assert_eq!(domain(COMPLETED, 0, 0), None, "the NVSwitch of one host");
     }
 }

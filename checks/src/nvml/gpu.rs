@@ -6,7 +6,7 @@ use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::error::NvmlError;
 
 use super::Opened;
-use super::fabric::fabric;
+use super::fabric::{Fabric, fabric};
 
 /// GPUs asked, at most.
 const GPUS_MAX: u32 = 64;
@@ -40,6 +40,8 @@ pub struct Gpu {
     pub links: Vec<Link>,
     /// Its PCIe link as it is trained now; an idle GPU lowers it.
     pub pcie: Option<PcieLink>,
+    /// The NVLink fabric that it is part of.
+    pub fabric: Fabric,
 }
 
 /// One NVLink of a GPU.
@@ -116,10 +118,6 @@ pub(super) fn all(opened: &Opened) -> Result<Vec<Gpu>, NvmlError> {
     devices(opened)?.iter().map(|device| one(opened, device)).collect()
 }
 
-pub(super) fn fabrics(opened: &Opened) -> Result<Vec<String>, NvmlError> {
-    Ok(devices(opened)?.iter().map(|device| fabric(&opened.library, device)).collect())
-}
-
 pub(super) fn traffic(opened: &Opened) -> Result<Vec<Traffic>, NvmlError> {
     devices(opened)?.iter().map(|device| Ok(of_one(device.uuid()?, &counted(opened, device)))).collect()
 }
@@ -173,6 +171,7 @@ fn one(opened: &Opened, device: &Device<'_>) -> Result<Gpu, NvmlError> {
         pci: sysfs_address(&device.pci_info()?.bus_id),
         links: links(device).map(|(number, active)| link(opened, device, number, active)).collect(),
         pcie: pcie.map(|(generation, lanes)| PcieLink { generation, lanes }),
+        fabric: fabric(&opened.library, device),
     })
 }
 

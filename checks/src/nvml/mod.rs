@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use nvml_wrapper::Nvml as Library;
 
+pub use fabric::Fabric;
 use fields::Fields;
 pub use gpu::{Gpu, Link, LinkTraffic, PcieLink, Traffic, Way};
 
@@ -106,15 +107,6 @@ impl Nvml {
     /// As [`Nvml::gpus`].
     pub fn driver(&self) -> Result<String, String> {
         self.ask(|opened| opened.library.sys_driver_version().map_err(|error| error.to_string()))
-    }
-
-    /// What each GPU knows of its NVLink fabric, in words, in the order of their numbers: `state completed, status 0,
-    /// clique 1, cluster …, health 0x155`, or why it is not known.
-    ///
-    /// # Errors
-    /// As [`Nvml::gpus`].
-    pub fn fabrics(&self) -> Result<Vec<String>, String> {
-        self.ask(|opened| gpu::fabrics(opened).map_err(|error| error.to_string()))
     }
 
     /// What every GPU has carried since its driver was loaded.

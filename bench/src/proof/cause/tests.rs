@@ -224,6 +224,54 @@ fn a_read_between_gpus_without_nvlink_needs_a_switch_of_ucx() {
 }
 
 #[test]
+fn an_older_ucx_takes_two_processes_of_one_id_for_one() {
+    let side = |version: &str, process| Ability {
+        ucx_version: Some(version.to_owned()),
+        processes: vec![process],
+        ..Ability::default()
+    };
+    let given = BTreeMap::new();
+    let told = |initiator: &Ability, target: &Ability, class| {
+        let setting = Setting { initiator, target, given: &given, logged: &[], op: Op::Write, gpu: None };
+        let expected = Expected { class: Some(class), ..rdma() };
+        explain("x", &expected, &carried(Class::Tcp, None, &[]), &setting).title
+    };
+    let old = side("1.20.0", 12);
+    let title = told(&old, &old, Class::Nvlink);
+    assert!(title.contains("UCX 1.20.0 takes the two engines for one process"), "{title}");
+    let (other, newer) = (side("1.20.0", 13), side("1.21.0", 12));
+    for (initiator, target, class) in
+        [(&old, &other, Class::Nvlink), (&newer, &newer, Class::Nvlink), (&old, &old, Class::Shm)]
+    {
+        let title = told(initiator, target, class);
+        assert!(!title.contains("for one process"), "{title}");
+    }
+}
+
+#[test]
+fn nvlink_between_hosts_that_is_switched_off_is_named() {
+    let none = Ability::default();
+    let told = |by_fabric_handle, value: &str| {
+        let given = BTreeMap::from([("UCX_CUDA_IPC_ENABLE_MNNVL".to_owned(), value.to_owned())]);
+        let gpu = crate::proof::gpu::GpuMeans { by_fabric_handle, links_up: Some(18), ..Default::default() };
+        let setting = Setting {
+            initiator: &none,
+            target: &none,
+            given: &given,
+            logged: &[],
+            op: Op::Write,
+            gpu: Some(&gpu),
+        };
+        let expected = Expected { class: Some(Class::Nvlink), ..rdma() };
+        explain("x", &expected, &carried(Class::Rdma, None, &[]), &setting).title
+    };
+    assert!(told(true, "n").contains("UCX_CUDA_IPC_ENABLE_MNNVL=n keeps"), "{}", told(true, "n"));
+    assert!(
+        told(true, "y").contains("cause was not found") && told(false, "n").contains("cause was not found")
+    );
+}
+
+#[test]
 fn gpu_memory_that_rdma_only_reaches_through_the_host_is_gpudirect_that_is_missing() {
     let side = |peer_memory: Option<&str>| Ability {
         gpus: vec![Some(crate::proof::gpu::GpuMeans::default())],
