@@ -57,6 +57,8 @@ fn run(gpus: Option<&Gpus>) -> Run {
     let mut script = script(&repository().join("tests/gpu"), results.path());
     // The kernels of these GPUs are interpreted: the sweep and large blocks would fill and check gigabytes.
     script.env("KVWIRE_NO_DESCRIPTOR_SWEEP", "1").env("LARGEST", "8MiB");
+    // Figures are not what is tested here.
+    script.env("KVWIRE_SAMPLES", "100").env("KVWIRE_WARMUP", "5");
     script.env("KVWIRE", kvwire()).env("KVWIRE_NIXL_LIB", Nixl::Newest.library());
     if let Some(gpus) = gpus {
         script.env("KVWIRE_FAKE_GPUS", gpus.folder()).env("LD_LIBRARY_PATH", gpus.driver());

@@ -208,10 +208,10 @@ impl Row {
         (!absent).then_some(ends)
     }
 
-    /// The lease time of its runs.
+    /// The lease time of its runs. What a run is to live through takes some of it, and a busy machine takes some more.
     pub(crate) fn lease(&self) -> Duration {
         match self.comes {
-            Comes::Nothing if matches!(self.fault, Fault::Etcd(_)) => LONG_LEASE,
+            Comes::Nothing if matches!(self.fault, Fault::Etcd(_) | Fault::Words(_)) => LONG_LEASE,
             _ => LEASE,
         }
     }
