@@ -52,7 +52,7 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::request;
+    use super::super::request::tests::request;
     use super::*;
 
     #[test]

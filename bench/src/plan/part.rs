@@ -87,7 +87,7 @@ impl Case {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::tests::request;
+    use super::super::request::tests::request;
     use super::*;
 
     #[test]
