@@ -64,8 +64,13 @@ fn network(transport: &Transport, sides: (&Ability, &Ability)) -> Option<Rate> {
 }
 
 /// The limit of all parts of a case together; `None` where that of a part is not known, or where they went different
-/// ways. What parts share counts once: the ports of a host and the links of a GPU in one direction, the core of a rank.
-pub(crate) fn limit_of_all(parts: &[(&Part, &CaseResult)], sides: (&Ability, &Ability)) -> Option<Limit> {
+/// ways. What parts share counts once: the ports of a host and the links of a GPU in one direction, the core of a rank, and
+/// the `cores` of the initiator where it has fewer of them than ranks.
+pub(crate) fn limit_of_all(
+    parts: &[(&Part, &CaseResult)],
+    sides: (&Ability, &Ability),
+    cores: u32,
+) -> Option<Limit> {
     let first = parts.first()?.1.transport.as_ref()?;
     let alike = |(_, result): &(&Part, &CaseResult)| {
         result.limit.is_some() && result.transport.as_ref().map(|t| t.class) == Some(first.class)
@@ -77,7 +82,7 @@ pub(crate) fn limit_of_all(parts: &[(&Part, &CaseResult)], sides: (&Ability, &Ab
     for op in [Op::Read, Op::Write] {
         let same: Vec<&(&Part, &CaseResult)> = parts.iter().filter(|(part, _)| part.case.op == op).collect();
         if !same.is_empty() {
-            directions.push(one_way(&same, first.class, sides)?);
+            directions.push(one_way(&same, first.class, sides, cores)?);
         }
     }
     // One core copies both ways.
@@ -92,16 +97,26 @@ pub(crate) fn limit_of_all(parts: &[(&Part, &CaseResult)], sides: (&Ability, &Ab
 }
 
 /// The limit of parts in one direction.
-fn one_way(parts: &[&(&Part, &CaseResult)], class: Class, sides: (&Ability, &Ability)) -> Option<Rate> {
+fn one_way(
+    parts: &[&(&Part, &CaseResult)],
+    class: Class,
+    sides: (&Ability, &Ability),
+    cores: u32,
+) -> Option<Rate> {
     if class == Class::Shm {
         let known = |of: &Limit| Rate { bytes_per_s: of.bytes_per_s, source: of.source.clone() };
         let each = parts.iter().filter_map(|(_, result)| result.limit.as_ref().map(known));
         let source = each.clone().next()?.source;
-        let ranks =
-            if parts.len() > 1 { format!(", by {} ranks at once", parts.len()) } else { String::new() };
+        let (ranks, cores) = (parts.len(), cores as usize);
+        let whose = match ranks {
+            1 => String::new(),
+            _ if cores < ranks => format!(", by {ranks} ranks on {cores} cores"),
+            _ => format!(", by {ranks} ranks at once"),
+        };
+        let sum: f64 = each.map(|rate| rate.bytes_per_s).sum();
         return Some(Rate {
-            bytes_per_s: each.map(|rate| rate.bytes_per_s).sum(),
-            source: format!("{source}{ranks}"),
+            bytes_per_s: sum * cores.min(ranks) as f64 / ranks as f64,
+            source: format!("{source}{whose}"),
         });
     }
     let links = |ability: &Ability, rank: fn(&Part) -> u32| -> Option<Rate> {
@@ -338,7 +353,7 @@ mod tests {
             let results: Vec<CaseResult> = parts.iter().map(|part| one(part.case.op)).collect();
             let side = with(gpus);
             let all: Vec<(&Part, &CaseResult)> = parts.iter().zip(&results).collect();
-            limit_of_all(&all, (&side, &side)).map(|limit| limit.bytes_per_s / 1e9)
+            limit_of_all(&all, (&side, &side), 2).map(|limit| limit.bytes_per_s / 1e9)
         };
         let reads = [part(0, Op::Read), part(1, Op::Read)];
         let both = [part(0, Op::Read), part(0, Op::Write)];
@@ -361,6 +376,8 @@ mod tests {
             "both ways over one GPU's link"
         );
         assert_eq!(together(Class::Shm, &reads, ["GPU-a", "GPU-b"]), Some(20.0));
+        let three = [part(0, Op::Read), part(1, Op::Read), part(2, Op::Read)];
+        assert_eq!(together(Class::Shm, &three, ["GPU-a", "GPU-b"]), Some(20.0), "ranks share two cores");
         assert_eq!(together(Class::Shm, &both, ["GPU-a", "GPU-b"]), Some(10.0), "one core copies both ways");
     }
 

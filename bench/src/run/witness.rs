@@ -107,6 +107,8 @@ struct Means {
     target: Ability,
     expected: Expected,
     one_network: bool,
+    /// That the initiator's engines may use.
+    cores: u32,
 }
 
 impl Witness {
@@ -153,6 +155,7 @@ impl Witness {
         record.result.expectation = Some(expected.clone());
         self.means = Some(Means {
             one_network: one_network(&initiator, &target),
+            cores: initiator.cpus_usable,
             initiator: ours.ability,
             target: theirs.ability,
             expected,
@@ -270,7 +273,7 @@ impl Witness {
     pub(super) fn limit_of_all(&self, parts: &[MeasuredPart]) -> Option<Limit> {
         let means = self.means.as_ref()?;
         let parts: Vec<(&Part, &CaseResult)> = parts.iter().map(|m| (&m.part, &m.result)).collect();
-        limit_of_all(&parts, (&means.initiator, &means.target))
+        limit_of_all(&parts, (&means.initiator, &means.target), means.cores)
     }
 
     /// How fast memory copies what one transfer moves, where that is what bounds a part. Each size is measured once, by all
