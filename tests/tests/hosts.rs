@@ -114,14 +114,22 @@ fn start_order_does_not_matter_and_ipv6_works() {
 
 #[test]
 fn one_host_twice_is_refused_unless_it_is_accepted() {
-    let mut target =
-        with_result("target").nixl(&Nixl::Newest).args(["--rendezvous", "tcp://127.0.0.1:0"]).start();
-    let address = join_address(&mut target);
-    let initiator = with_result("initiator").nixl(&Nixl::Newest).args(["--rendezvous", &address]).run();
-    let target = target.end();
-    assert_eq!((initiator.code, target.code), (3, 3), "{initiator}{target}");
-    assert!(initiator.title("same-host").contains("one host"), "{initiator}");
-    assert!(initiator.stdout.contains("--allow-same-host") && target.stdout.contains("--allow-same-host"));
+    let run = |initiator: Kvwire| {
+        let mut target =
+            with_result("target").nixl(&Nixl::Newest).args(["--rendezvous", "tcp://127.0.0.1:0"]).start();
+        let address = join_address(&mut target);
+        let initiator = initiator.nixl(&Nixl::Newest).args(["--rendezvous", &address]).run();
+        let target = target.end();
+        assert_eq!((initiator.code, target.code), (3, 3), "{initiator}{target}");
+        let words = initiator.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("both sides run on one host"), "{initiator}");
+        assert!(words.contains("--allow-same-host on both sides"), "{initiator}");
+        assert!(target.stdout.contains("--allow-same-host"), "{target}");
+        initiator
+    };
+    assert!(run(with_result("initiator")).title("same-host").contains("one host"));
+    // The one that accepts it hears from the other, which does not.
+    run(with_result("initiator").args(["--allow-same-host"]));
 }
 
 #[test]

@@ -98,8 +98,10 @@ impl Meeting<'_> {
         let findings = match compare(&own.node, &peer, same_host_is_fine) {
             Ok(findings) => findings,
             Err(stop) => {
-                // The other side comes to the same end by itself, once it has read the hello.
-                let _ = timeout(FAREWELL_TIME, session.leave("the two sides do not fit together")).await;
+                // The other side comes to the same end by itself, unless it was told to accept what this one was not.
+                let Finding { title, next_step, .. } = stop.finding("hello");
+                let reason = format!("{title}; {next_step}");
+                let _ = timeout(FAREWELL_TIME, session.leave(&reason)).await;
                 return Err(stop);
             }
         };
