@@ -31,6 +31,11 @@ impl Ended {
         self.result.as_ref().unwrap_or_else(|| panic!("no result file\n{self}"))
     }
 
+    /// Standard output on one line: where it breaks depends on what it names.
+    pub fn words(&self) -> String {
+        self.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     /// The cases of the result.
     ///
     /// # Panics

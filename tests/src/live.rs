@@ -85,6 +85,15 @@ impl Live {
         self.await_line_times(text, 1)
     }
 
+    /// Waits until it says how the other host joins it: the address with its token.
+    ///
+    /// # Panics
+    /// It does not say it.
+    pub fn join_address(&mut self) -> String {
+        let line = self.await_line("on the other host:");
+        line.split_once("--rendezvous ").expect("an address").1.trim().to_owned()
+    }
+
     /// Waits until `times` lines from now on contain `text`, and gives the last of them.
     ///
     /// # Panics

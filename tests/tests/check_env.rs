@@ -52,7 +52,7 @@ fn a_rule_that_is_switched_off_by_a_file_is_listed() {
     let ended = check("dynamo-sglang-no-rdma.yaml", &["--config", config.to_str().unwrap()]);
     assert_eq!(ended.code, 0, "{ended}");
     // Where lines break depends on how long the path of this checkout is.
-    let text = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = ended.words();
     assert!(text.contains("switched off:") && text.contains("TCP is fine here"), "{ended}");
     fs::write(&config, "checks: {}\n").unwrap();
     let ended = check("dynamo-sglang-no-rdma.yaml", &["--config", config.to_str().unwrap()]);

@@ -608,10 +608,9 @@ fn gpus_are_taken_in_the_order_that_is_given_and_a_target_may_have_its_own() {
         run.args(["--rendezvous", url, "--allow-same-host"])
     };
     let mut target = side("target", "tcp://127.0.0.1:0").args(["--gpu", "1"]).start();
-    let line = target.await_line("on the other host:");
-    let address = line.split_once("--rendezvous ").unwrap().1.trim();
+    let address = target.join_address();
     let args = ["--memory", "vram", "--gpu", "0", "--sizes", "64KiB", "--samples", "20", "--case-time", "5s"];
-    let initiator = side("initiator", address).args(args).run();
+    let initiator = side("initiator", &address).args(args).run();
     assert_eq!((initiator.code, target.end().code), (0, 0), "{initiator}");
     assert_eq!(
         (pci(&initiator, "initiator"), pci(&initiator, "target")),

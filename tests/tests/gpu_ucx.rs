@@ -141,11 +141,10 @@ fn two_containers(nixl: &Nixl, machine: &Machine, alloc: &str) -> (Ended, Ended)
         run.args(["--rendezvous", url, "--allow-same-host"]).on_machine(machine).in_own_pid_namespace()
     };
     let mut target = side("target", "tcp://127.0.0.1:0").start();
-    let line = target.await_line("on the other host:");
-    let address = line.split_once("--rendezvous ").unwrap().1.trim();
+    let address = target.join_address();
     let args =
         ["--memory", "vram", "--alloc", alloc, "--sizes", "64KiB", "--samples", "20", "--case-time", "5s"];
-    (side("initiator", address).args(args).run(), target.end())
+    (side("initiator", &address).args(args).run(), target.end())
 }
 
 #[test]

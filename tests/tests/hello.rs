@@ -105,7 +105,7 @@ fn a_peer_without_a_hello_that_makes_sense_ends_the_run_in_time() {
             scope.spawn(move || {
                 let ended = met_by(says);
                 assert_eq!(ended.code, 3, "{says:?}: {ended}");
-                let printed = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+                let printed = ended.words();
                 assert!(printed.starts_with("INCONCLUSIVE") && printed.contains(text), "{says:?}: {ended}");
                 assert!(ended.took < DEADLINE, "{says:?}: {ended}");
             });

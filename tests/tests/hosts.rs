@@ -1,7 +1,7 @@
 //! `kvwire target`, `initiator` and `run` on one host: roles, addresses, and what both sides keep.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test panics")]
 
-use kvwire_tests::{Ended, Kvwire, Live, Nixl, kvwire_command, with_result};
+use kvwire_tests::{Ended, Kvwire, Nixl, kvwire_command, with_result};
 
 fn target(url: &str) -> Kvwire {
     with_result("target").nixl(&Nixl::Newest).args(["--rendezvous", url, "--allow-same-host"])
@@ -17,11 +17,6 @@ fn initiator(url: &str) -> Kvwire {
 }
 
 /// The join address that a target prints.
-fn join_address(target: &mut Live) -> String {
-    let line = target.await_line("on the other host:");
-    line.split_once("--rendezvous ").unwrap().1.trim().to_owned()
-}
-
 fn assert_trusted(ended: &Ended) {
     assert_eq!(ended.code, 0, "{ended}");
     assert_eq!(ended.statuses(), ["pass"; 4], "{ended}");
@@ -42,7 +37,7 @@ fn assert_same_result(target: &Ended, initiator: &Ended) {
 #[test]
 fn the_printed_line_is_all_that_the_other_side_needs() {
     let mut target = target("tcp://127.0.0.1:0").start();
-    let address = join_address(&mut target);
+    let address = target.join_address();
     let initiator = initiator(&address).run();
     let target = target.end();
     assert_same_result(&target, &initiator);
@@ -59,7 +54,7 @@ fn the_printed_line_is_all_that_the_other_side_needs() {
 #[test]
 fn beyond_loopback_a_token_is_made_printed_once_and_kept_out_of_results() {
     let mut target = target("tcp://0.0.0.0:0").args(["--advertise", "127.0.0.1"]).start();
-    let address = join_address(&mut target);
+    let address = target.join_address();
     let token = address.strip_prefix("tcp://").unwrap().split_once('@').expect("a token").0.to_owned();
     assert!(token.len() >= 16, "{address}");
     let wrong = initiator(&address.replace(&token, "0123456789abcdef0123456789abcdef")).run();
@@ -79,7 +74,7 @@ fn a_token_from_the_environment_is_not_printed() {
     let token = "from-the-environment-1234";
     let mut target =
         target("tcp://0.0.0.0:0").args(["--advertise", "127.0.0.1"]).env("KVWIRE_TOKEN", token).start();
-    let address = join_address(&mut target);
+    let address = target.join_address();
     let without = initiator(&address).run();
     assert_eq!(without.code, 3, "{without}");
     assert!(without.title("join-failed").contains("token"), "{without}");
@@ -93,7 +88,7 @@ fn a_token_from_the_environment_is_not_printed() {
 fn an_engine_does_not_know_the_token() {
     let token = "from-the-environment-1234";
     let mut live = target("tcp://127.0.0.1:0").args(["--verbose"]).env("KVWIRE_TOKEN", token).start();
-    let address = join_address(&mut live);
+    let address = live.join_address();
     let mut initiator = initiator(&address).env("KVWIRE_TOKEN", token).args(["--verbose"]).start();
     let engine = initiator.engine("initiator");
     let environment = std::fs::read(format!("/proc/{engine}/environ")).unwrap();
@@ -117,11 +112,11 @@ fn one_host_twice_is_refused_unless_it_is_accepted() {
     let run = |initiator: Kvwire| {
         let mut target =
             with_result("target").nixl(&Nixl::Newest).args(["--rendezvous", "tcp://127.0.0.1:0"]).start();
-        let address = join_address(&mut target);
+        let address = target.join_address();
         let initiator = initiator.nixl(&Nixl::Newest).args(["--rendezvous", &address]).run();
         let target = target.end();
         assert_eq!((initiator.code, target.code), (3, 3), "{initiator}{target}");
-        let words = initiator.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = initiator.words();
         assert!(words.contains("both sides run on one host"), "{initiator}");
         assert!(words.contains("--allow-same-host on both sides"), "{initiator}");
         assert!(target.stdout.contains("--allow-same-host"), "{target}");
@@ -135,7 +130,7 @@ fn one_host_twice_is_refused_unless_it_is_accepted() {
 #[test]
 fn a_role_that_is_held_is_refused_naming_its_holder() {
     let mut target_live = target("tcp://127.0.0.1:0/taken").start();
-    let address = join_address(&mut target_live);
+    let address = target_live.join_address();
     // It waits for its measurement with a long case, so that the second one comes while it runs.
     let mut first = with_result("initiator")
         .nixl(&Nixl::Newest)
@@ -154,7 +149,7 @@ fn a_role_that_is_held_is_refused_naming_its_holder() {
 #[test]
 fn another_run_cannot_be_joined_by_accident() {
     let mut live = target("tcp://127.0.0.1:0/mine").args(["--join-timeout", "20s"]).start();
-    let address = join_address(&mut live);
+    let address = live.join_address();
     let foreign = initiator(&address.replace("/mine", "/theirs")).run();
     assert_eq!(foreign.code, 3, "{foreign}");
     assert!(foreign.title("join-failed").contains("another run"), "{foreign}");
@@ -191,7 +186,7 @@ fn roles_come_from_the_index_that_a_launcher_gives() {
 #[test]
 fn a_target_that_is_kept_serves_one_run_after_another() {
     let mut live = target("tcp://127.0.0.1:0/kept").args(["--keep"]).start();
-    let address = join_address(&mut live);
+    let address = live.join_address();
     for _ in 0..2 {
         assert_trusted(&initiator(&address).run());
     }

@@ -183,9 +183,8 @@ fn both(url: &str, settings: &[&str], place: impl Fn(Kvwire, Side) -> Kvwire) ->
     };
     let target = side("target", url).env("KVWIRE_TOKEN", "proof-of-the-wire-0123456789");
     let mut target = place(target, Side::Target).start();
-    let line = target.await_line("on the other host:");
-    let url = line.split_once("--rendezvous ").unwrap().1.trim();
-    let initiator = side("initiator", url).env("KVWIRE_TOKEN", "proof-of-the-wire-0123456789");
+    let initiator =
+        side("initiator", &target.join_address()).env("KVWIRE_TOKEN", "proof-of-the-wire-0123456789");
     let initiator = initiator.args(["--sizes", "64KiB", "--case-time", "50ms"]);
     let initiator = settings.iter().fold(initiator, |run, setting| run.args(["--ucx-env", setting]));
     let initiator = place(initiator, Side::Initiator).run();

@@ -208,8 +208,7 @@ fn ranks_work_between_a_target_and_an_initiator() {
         .args(["--rendezvous", "tcp://127.0.0.1:0"])
         .args(["--allow-same-host"])
         .start();
-    let line = target.await_line("on the other host:");
-    let address = line.split_once("--rendezvous ").unwrap().1.trim().to_owned();
+    let address = target.join_address();
     let initiator = small(with_result("initiator"))
         .nixl(&Nixl::Newest)
         .args(["--rendezvous", &address, "--allow-same-host", "--sizes", "4KiB"])

@@ -22,6 +22,16 @@ fn assert_carried(evidence: &Evidence, host: Host, device: &str, bytes: u64) {
     assert!(packets >= bytes / MTU, "{host:?} {device} sent {packets} packets for {bytes} bytes\n{evidence}");
 }
 
+/// Every byte went over rxe0: one case reads, the other writes as much.
+fn assert_over_rxe0(evidence: &Evidence) {
+    assert_eq!(evidence.ended.code, 0, "{evidence}");
+    assert_measured(evidence);
+    assert_class(evidence, "rdma");
+    for host in [Target, Initiator] {
+        assert_carried(evidence, host, "rxe0", evidence.payload() / 2);
+    }
+}
+
 fn assert_idle(evidence: &Evidence, device: &str) {
     for host in [Initiator, Target] {
         let packets = evidence.packets(host, device);
@@ -82,13 +92,8 @@ fn assert_refused(evidence: &Evidence, reason: &str) {
 #[ignore = "needs virtual machines: make test-rdma"]
 fn rdma_carries_the_bytes() {
     let evidence = Evidence::of("rdma_carries_the_bytes");
-    assert_eq!(evidence.ended.code, 0, "{evidence}");
-    assert_measured(&evidence);
-    // One case reads, the other writes as much.
-    assert_carried(&evidence, Target, "rxe0", evidence.payload() / 2);
-    assert_carried(&evidence, Initiator, "rxe0", evidence.payload() / 2);
+    assert_over_rxe0(&evidence);
     assert_idle(&evidence, "rxe1");
-    assert_class(&evidence, "rdma");
     assert!(shares(&evidence, "rxe0:1").iter().all(|share| *share > 90.0), "{evidence}");
     assert_eq!(
         evidence.target.as_ref().map(|target| target.code),
@@ -208,11 +213,7 @@ fn an_expectation_that_one_host_cannot_meet() {
 #[ignore = "needs virtual machines: make test-rdma"]
 fn gpu_memory_over_rdma() {
     let evidence = Evidence::of("gpu_memory_over_rdma");
-    assert_eq!(evidence.ended.code, 0, "{evidence}");
-    assert_measured(&evidence);
-    assert_class(&evidence, "rdma");
-    assert_carried(&evidence, Target, "rxe0", evidence.payload() / 2);
-    assert_carried(&evidence, Initiator, "rxe0", evidence.payload() / 2);
+    assert_over_rxe0(&evidence);
     assert_eq!(evidence.ended.result()["memory"]["target"], "GPU memory (malloc)", "{evidence}");
 }
 

@@ -41,8 +41,8 @@ pub(crate) struct Ability {
     pub(crate) environment: BTreeMap<String, String>,
     /// UCX libraries in the engine's memory map, one file each.
     pub(crate) ucx_copies: Vec<String>,
-    /// The UCX that the engines loaded, where it is known.
-    #[serde(default)]
+    /// The UCX that the engines loaded, where it is known. It does not travel: who judges takes it from the node.
+    #[serde(skip)]
     pub(crate) ucx_version: Option<String>,
     /// Process id of each rank's engine, in its own namespace.
     #[serde(default)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use checks::env::{Version, is_off};
 use checks::{Finding, Status};
 
 use super::ability::{Ability, PEER_MEMORY, Port};
@@ -18,9 +19,9 @@ const RDMA_NAMES: [&str; 13] =
 /// UCX names that stand for memory of one host and that NIXL can use.
 const SHM_NAMES: [&str; 6] = ["all", "sm", "shm", "cma", "xpmem", "knem"];
 /// First UCX that can do without software emulation.
-pub(crate) const STRICT_SINCE: (u32, u32) = (1, 21);
+const STRICT_SINCE: Version = Version(1, 21, 0);
 /// First UCX that tells processes of two PID namespaces apart.
-const NAMESPACES_SINCE: (u32, u32) = (1, 21);
+const NAMESPACES_SINCE: Version = Version(1, 21, 0);
 /// Rails that NIXL asks for when nothing else is set.
 const RAILS_DEFAULT: usize = 2;
 
@@ -48,6 +49,11 @@ impl Setting<'_> {
             (&self.target.environment, "the target's environment"),
         ];
         places.into_iter().find_map(|(values, place)| Some((values.get(name)?.as_str(), place)))
+    }
+
+    /// The same, where it switches something off.
+    fn switched_off(&self, name: &str) -> Option<(&str, &'static str)> {
+        self.variable(name).filter(|(value, _)| is_off(value))
     }
 
     fn logged(&self, id: &str) -> Option<&Finding> {
@@ -197,8 +203,7 @@ fn get_without_nvlink(wanted: Class, transport: &Transport, setting: &Setting<'_
 /// UCX imports fabric handles of other hosts by default where it can, and has a switch against it.
 fn domain_switched_off(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
     const SWITCH: &str = "UCX_CUDA_IPC_ENABLE_MNNVL";
-    let (value, source) =
-        setting.variable(SWITCH).filter(|(value, _)| matches!(*value, "n" | "no" | "off" | "0"))?;
+    let (value, source) = setting.switched_off(SWITCH)?;
     let here = wanted == Class::Nvlink && setting.gpu.is_some_and(|gpu| gpu.by_fabric_handle);
     here.then(|| Cause {
         what: format!("{SWITCH}={value} keeps UCX from NVLink between hosts"),
@@ -213,7 +218,8 @@ fn taken_for_one(wanted: Class, setting: &Setting<'_>) -> Option<Cause> {
     let [ours, theirs] = setting.sides().map(|(_, ability)| ability);
     let id = ours.processes.first().filter(|id| theirs.processes.first() == Some(id))?;
     let older = |ability: &Ability| {
-        ability.ucx_version.clone().filter(|version| is_before(Some(version), NAMESPACES_SINCE) == Some(true))
+        let version = ability.ucx_version.as_deref().and_then(Version::read);
+        version.filter(|version| *version < NAMESPACES_SINCE)
     };
     let version = older(ours).or_else(|| older(theirs))?;
     matches!(wanted, Class::PcieP2p | Class::Nvlink).then(|| Cause {
@@ -244,9 +250,7 @@ fn gpu_direct(transport: &Transport, setting: &Setting<'_>) -> Option<Cause> {
     }
     let what =
         "RDMA adapters cannot reach GPU memory (no GPUDirect RDMA), and UCX copies it through host memory";
-    if let Some((value, source)) =
-        setting.variable(SWITCH).filter(|(value, _)| matches!(*value, "n" | "no" | "0"))
-    {
+    if let Some((value, source)) = setting.switched_off(SWITCH) {
         return Some(Cause {
             what: what.to_owned(),
             evidence: vec![format!("{SWITCH}={value}, from {source}")],
@@ -383,19 +387,13 @@ pub(crate) fn rails(
     })
 }
 
-/// Whether a version is older than another, by its first two numbers; `None` where it is not known.
-fn is_before(version: Option<&str>, other: (u32, u32)) -> Option<bool> {
-    let mut parts = version?.split('.').map(|part| part.parse::<u32>().ok());
-    Some((parts.next()??, parts.next()??) < other)
-}
-
 /// What `--strict` cannot promise on this UCX; `None` when it can.
 pub(crate) fn strict_doubt(side: &str, ucx_version: Option<&str>) -> Option<Finding> {
     let what = match ucx_version {
         Some(version) => format!("UCX {version}"),
         None => "an unknown UCX version".to_owned(),
     };
-    (is_before(ucx_version, STRICT_SINCE) != Some(false)).then(|| {
+    ucx_version.and_then(Version::read).is_none_or(|version| version < STRICT_SINCE).then(|| {
         Finding::new(
             "strict-not-possible",
             Status::Warn,

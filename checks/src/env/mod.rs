@@ -35,6 +35,7 @@ pub use process::{PodProcesses, process_script};
 pub use report::{Report, SettingView, Switched, WorkerView};
 pub use rules::{RULES, Rule, rule, worse};
 pub use secret::text as without_secrets;
+pub use value::is_off;
 pub use version::{Version, Versions};
 pub use waive::{Configuration, ConfigurationError, Waiver};
 pub use worker::{Engine, Role};

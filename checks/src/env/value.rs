@@ -53,7 +53,7 @@ pub(super) fn problem(kind: &str, value: &str) -> Option<String> {
 }
 
 /// True for what UCX and NIXL take as no.
-pub(super) fn is_off(value: &str) -> bool {
+pub fn is_off(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "n" | "no" | "off" | "0")
 }
 

@@ -100,7 +100,7 @@ fn deviations(expected: &Ends, phase: Phase, side: Side, ended: &Ended) -> Vec<S
     if ended.code != expected.code() {
         wrong.push(format!("exit code {} instead of {}", ended.code, expected.code()));
     }
-    let words = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = ended.words();
     let patterns = expected.patterns(phase);
     if !patterns.is_empty()
         && !patterns.iter().any(|pattern| begins_with(&words, &format!("INCONCLUSIVE {pattern}")))
